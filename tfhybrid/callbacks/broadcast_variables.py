@@ -1,4 +1,4 @@
-"""Sends dense weights from rank 0 to all ranks."""
+"""Broadcast of dense weights from one rank to all ranks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid._keras import state_of
@@ -14,20 +15,20 @@ from tfhybrid.layers.table_proxy import TableProxy
 
 
 class BroadcastVariables(Joined):
-    """Copies the dense weights and optimizer state of one rank to all ranks when training begins.
+    """Callback that copies dense weights and optimizer state of one rank to all ranks at the start.
 
-    Nothing is sent if the ranks have already trained together or restored the same checkpoint.
-    Values
-    that belong to each rank (statistics of batch normalisation) then stay.
+    Every rank must use it. Nothing is copied if the ranks have already trained together or restored
+    the same checkpoint. Values that belong to each rank, such as the statistics of batch
+    normalization, then stay.
 
-    Tables are not sent: their initial values are the same on every rank by construction. Each rank
-    keeps the state of its random generators, so that dropout differs from rank to rank.
+    Tables are not copied, because their initial values are the same on every rank by construction.
+    Each rank keeps the state of its random generators, so dropout differs from rank to rank.
 
     If the model is built, the optimizer's variables are created here, before the first step. If
     they were created while TensorFlow traces the step, it would trace the step twice.
 
     Args:
-        root: The rank whose values are copied. Defaults to 0.
+        root: Rank whose values are copied. Defaults to 0.
 
     Example:
 
@@ -40,8 +41,8 @@ class BroadcastVariables(Joined):
         super().__init__()
         self.root = root
 
+    @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Sends the values; every rank must call it."""
         super().on_train_begin(logs)
         if self.model.built:
             self.model.optimizer.build(self.model.trainable_variables)

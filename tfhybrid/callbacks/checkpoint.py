@@ -1,4 +1,4 @@
-"""Saves checkpoints while `fit` runs."""
+"""Checkpoints while `fit` runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import os
 import signal
 from typing import Any
+
+from typing_extensions import override
 
 from tfhybrid import checkpoint, distributed
 from tfhybrid.callbacks.joined import Joined
@@ -19,32 +21,33 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 
 
 class Checkpoint(Joined):
-    """Saves dense weights, optimizer, tables and position, all of the same step.
+    """Callback that saves dense weights, optimizer, tables and position, all of the same step.
 
-    Training continues while the files are written. If writing fails, the error is logged and
-    training continues; the error is raised when `fit` ends, unless a later checkpoint was written.
-    `tfhybrid.checkpoint.restore(model, directory)` restores them and returns where to continue.
+    Every rank must use it. Training continues while the files are written. If writing fails, the
+    error is logged and training continues; the error is raised when `fit` ends, unless a later
+    checkpoint was written. `tfhybrid.checkpoint.restore(model, directory)` restores a checkpoint
+    and returns the position in the data at which to resume.
 
-    The last steps are saved when `fit` ends, whatever `save_freq` is. After SIGTERM or SIGINT
-    (Ctrl-C) on any rank, the current step is saved, and the program ends on all ranks with status
+    The last steps are saved when `fit` ends, for any `save_freq`. After SIGTERM or SIGINT (Ctrl-C)
+    on any rank, the current step is saved, and the program ends on all ranks with status
     128 + signal, as in a shell. During validation the signal waits for the next step. A second
     signal ends the process at once.
 
     Args:
-        directory: Where checkpoints are kept, each in its own folder: a path that all hosts see, or
-            a URL that `tf.io.gfile` supports.
-        save_freq: `"epoch"`, or a number of steps.
-        max_to_keep: Number of newest checkpoints to keep, with those that they depend on. `None`
-            keeps all.
-        full_every: One in this many checkpoints has all rows; the others are deltas (see
-            `tfhybrid.checkpoint.CheckpointManager`).
-        monitor: A name in an epoch's logs, such as `"val_auc"` of `callbacks.Evaluate`, which must
+        directory: Directory of checkpoints, each in its own folder: a path that all hosts see, or a
+            URL that `tf.io.gfile` supports.
+        save_freq: Number of steps between checkpoints, or `"epoch"`, the default.
+        max_to_keep: Number of newest checkpoints to keep, in addition to those that they depend on.
+            Defaults to 3; `None` keeps all.
+        full_every: Number of checkpoints among which one has all rows; the others are deltas (see
+            `tfhybrid.checkpoint.CheckpointManager`). Defaults to 1.
+        monitor: Name in an epoch's logs, such as `"val_auc"` of `callbacks.Evaluate`, which must
             come before this callback. The best epoch is saved and pinned: `max_to_keep` never
             removes it, and `tfhybrid.checkpoint.restore_best` restores it. A later run in the same
             directory compares with it.
-        mode: Whether the best value is the largest, `"max"`, or the smallest, `"min"`. Rank 0's
-            value decides, so use a metric over the samples of all ranks.
-        save_best_only: Whether to save only epochs that are the best so far, and after a signal.
+        mode: Direction of the monitor: `"max"` if more is better, or `"min"`. Rank 0's value
+            decides, so use a metric over the samples of all ranks.
+        save_best_only: Whether to save only after a new best epoch or a signal. Defaults to false.
 
     Raises:
         ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range; `monitor`, `mode`
@@ -114,8 +117,8 @@ class Checkpoint(Joined):
         self._best: float | None = None  # equal on all ranks
         self._manager: checkpoint.CheckpointManager | None = None
 
+    @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Reads the model and its optimizer."""
         super().on_train_begin(logs)
         if isinstance(self.save_freq, int):
             self.check_steps("save_freq", self.save_freq)
@@ -134,25 +137,26 @@ class Checkpoint(Joined):
             self._signals = StopSignals(self._step)
             self._signals.take()
 
+    @override
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Saves the last steps, and waits until they are written."""
         super().on_train_end(logs)
         number = self._signals.at_end() if self._signals is not None else None
         self._finish(number)
 
+    @override
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Remembers the epoch."""
         super().on_epoch_begin(epoch, logs)
         self._position = broken_epoch.begin_epoch(self.model, epoch)
         self._steps_before = self._position.step
 
+    @override
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Ends a step, or all the steps of one Keras execution."""
+        # With steps_per_execution, several steps end at once, so the position is set from `batch`.
         self._position = Position(self._position.epoch, self._steps_before + batch)
         super().on_train_batch_end(batch, logs)
 
+    @override
     def after_step(self) -> None:
-        """Saves after every `save_freq` steps, and after one in which a rank had a signal."""
         # Counts the job's steps, so the number is the same on a rank that had fewer batches.
         self._position = Position(self._position.epoch, self._position.step + 1)
         if (
@@ -164,8 +168,8 @@ class Checkpoint(Joined):
         if number is not None:
             self._finish(number)
 
+    @override
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves after every epoch, if configured, and after the best epoch so far."""
         super().on_epoch_end(epoch, logs)
         self._position = Position(epoch + 1, 0)
         value = self._improved(logs or {})
@@ -175,7 +179,7 @@ class Checkpoint(Joined):
             self._save(self._position)
 
     def _improved(self, logs: dict[str, Any]) -> float | None:
-        """Returns the monitor's value if it is the best so far; the same on all ranks."""
+        """Returns the monitor's value if it is the best so far, else `None`; equal on all ranks."""
         if self.monitor is None:
             return None
         value = distributed.broadcast_object(logs.get(self.monitor))
@@ -198,10 +202,14 @@ class Checkpoint(Joined):
             self._saved_step = int(self.model.optimizer.iterations)
 
     def _finish(self, number: int | None) -> None:
-        """Saves unsaved steps and restores the signal handlers; ends the program after a signal.
+        """Saves unsaved steps, waits until they are written, and restores the signal handlers.
 
         Args:
-            number: The signal that a rank received, if any.
+            number: Signal that a rank received, or `None`.
+
+        Raises:
+            SystemExit: A rank received a signal.
+            CheckpointError: The last checkpoint could not be written.
         """
         step = int(self.model.optimizer.iterations)
         try:

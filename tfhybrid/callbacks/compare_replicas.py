@@ -1,9 +1,11 @@
-"""Compares the replicas of the tables on all hosts, bit for bit."""
+"""Comparison of the tables' replicas on all hosts, bit for bit."""
 
 from __future__ import annotations
 
 import socket
 from typing import Any
+
+from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid.callbacks.joined import Joined
@@ -13,14 +15,15 @@ from tfhybrid.job import current_job
 
 
 class CompareReplicas(Joined):
-    """Stops a job on several hosts if the replicas of a table differ.
+    """Callback that stops a job on several hosts if the replicas of a table differ.
 
-    Every checkpoint compares replicas anyway, without interrupting training. Use this callback to
-    find where a difference comes from. Each leader reads all rows and their optimizer state while
-    the other ranks wait: about a second per 2 GB. On one host only learning rates can differ.
+    Every rank must use it. Every checkpoint compares replicas anyway, without interrupting
+    training. Use this callback to find the step at which a difference arises. Each leader reads all
+    rows and their optimizer state while the other ranks wait, for about a second per 2 GB. On one
+    host only the ranks' learning rates are compared.
 
     Args:
-        every: Number of steps between comparisons.
+        every: Number of steps between comparisons. Defaults to 1000.
 
     Raises:
         ConfigError: `every` is out of range.
@@ -44,18 +47,22 @@ class CompareReplicas(Joined):
         self.every = every
         self._equal: dict[str, int] = {}  # the last version at which a table's replicas were equal
 
+    @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Checks that all ranks can compare after the same steps."""
         super().on_train_begin(logs)
         self.check_steps("every", self.every)
 
+    @override
     def after_step(self) -> None:
-        """Compares after every `every` steps."""
         if int(self.model.optimizer.iterations) % self.every == 0:
             self.compare()
 
     def compare(self) -> None:
-        """Compares now; every rank must call it, between two steps."""
+        """Compares now. Every rank must call it, between two steps.
+
+        Raises:
+            ReplicaError: On all ranks; see the class.
+        """
         try:
             distributed.check_same({"learning rate": float(self.model.optimizer.learning_rate)})
         except ConfigError as error:
@@ -67,10 +74,14 @@ class CompareReplicas(Joined):
         mine = {}
         if current_job().is_leader:
             mine = {name: (table.version, table.digest()) for name, table in tables.items()}
-        found = distributed.allgather_object((socket.gethostname(), mine))
-        leaders = {f"rank {rank} on {host}": its for rank, (host, its) in enumerate(found) if its}
+        by_rank = distributed.allgather_object((socket.gethostname(), mine))
+        leaders = {
+            f"rank {rank} on {host}": digests
+            for rank, (host, digests) in enumerate(by_rank)
+            if digests
+        }
         for name in tables:
-            by_leader = {leader: its[name] for leader, its in leaders.items()}
+            by_leader = {leader: digests[name] for leader, digests in leaders.items()}
             if len(set(by_leader.values())) > 1:
                 raise ReplicaError(
                     f"The replicas of table '{name}' differ; they were last equal at version "

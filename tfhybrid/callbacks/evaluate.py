@@ -1,9 +1,11 @@
-"""Computes exact metrics over the samples of all ranks at the end of each epoch."""
+"""Exact metrics over the samples of all ranks at the end of each epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from typing_extensions import override
 
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
@@ -11,19 +13,19 @@ from tfhybrid.metrics import evaluate
 
 
 class Evaluate(Joined):
-    """Writes AUC, log loss, calibration and more, over all ranks' samples, into an epoch's logs.
+    """Callback that writes AUC, log loss and more, over all ranks' samples, into an epoch's logs.
 
-    Put it after `MetricAverage` and before callbacks that act on metrics: `EarlyStopping`,
-    `ReduceLROnPlateau` and `Checkpoint` then see the same numbers on every rank, and `History`
-    records them. It replaces `fit(validation_data=...)`.
+    Every rank must use it. Put it after `MetricAverage` and before callbacks that act on metrics:
+    `EarlyStopping`, `ReduceLROnPlateau` and `Checkpoint` then see the same numbers on every rank,
+    and `History` records them. It replaces `fit(validation_data=...)`.
 
     Args:
-        dataset: This rank's batches, any number of them; see `tfhybrid.metrics.evaluate`.
+        dataset: Batches of this rank, any number of them; see `tfhybrid.metrics.evaluate`.
         steps: Number of batches to take. Defaults to all.
         from_logits: Whether the model returns logits or probabilities; a dictionary by output if
-            outputs differ.
-        group: The feature by which samples are grouped for `gauc`.
-        prefix: Prefix of each name. Defaults to `"val_"`, as in Keras.
+            outputs differ. Defaults to logits.
+        group: Feature by which samples are grouped for `gauc`. Without it there is no `gauc`.
+        prefix: Prefix of each metric's name. Defaults to `"val_"`, as in Keras.
 
     Raises:
         DataError: On all ranks at the end of an epoch; see `tfhybrid.metrics.evaluate`.
@@ -63,8 +65,8 @@ class Evaluate(Joined):
         }
         self._prefix = prefix
 
+    @override
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Evaluates, and writes into `logs`, so that later callbacks see the metrics."""
         super().on_epoch_end(epoch, logs)
         scores = evaluate(self.model, self._dataset, **self._options)
         named = {f"{self._prefix}{name}": score for name, score in scores.items()}

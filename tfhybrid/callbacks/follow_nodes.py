@@ -1,8 +1,10 @@
-"""Rows that move to another embedding node while a job trains."""
+"""Moves of rows between embedding nodes while a job trains."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from typing_extensions import override
 
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
@@ -10,20 +12,20 @@ from tfhybrid.job import current_job
 
 
 class FollowNodes(Joined):
-    """Moves rows from embedding nodes that drain, and to nodes that have come.
+    """Callback that moves rows from draining embedding nodes, and to new ones.
 
-    At the beginning of each epoch, if `tfhybrid nodes drain` or `add` was called. All ranks wait
-    while rows are copied; the bits stay those of a run on the same nodes throughout. In jobs
-    without nodes it does nothing.
+    It checks at the beginning of each epoch whether `tfhybrid nodes drain` or `add` was called. All
+    ranks wait while rows are copied. The results have the same bits as without a move. In jobs
+    without nodes the callback does nothing. Every rank must use it.
 
     Args:
-        every_steps: After how many steps the ranks look, too, whether rows are to move; `None`: at
-            the beginning of an epoch alone. A look costs a message to the metadata node and one
-            among the ranks.
+        every_steps: Number of steps between additional checks. Default: `None`, which checks only
+            at the beginning of an epoch. A check costs a message to the metadata node and one among
+            the ranks.
 
     Raises:
-        ConfigError: `every_steps` is no positive number, or no multiple of the steps that Keras
-            executes together.
+        ConfigError: `every_steps` is not a positive number, or when training begins, is not a
+            multiple of the model's `steps_per_execution`.
 
     Example:
 
@@ -39,27 +41,30 @@ class FollowNodes(Joined):
     def __init__(self, every_steps: int | None = None) -> None:
         super().__init__()
         if every_steps is not None and every_steps < 1:
-            raise ConfigError(f"every_steps is 1 at least, or None. Received: {every_steps}")
+            raise ConfigError(
+                "every_steps must be a number of steps, at least 1, or None. "
+                f"Received: {every_steps}"
+            )
         self._every_steps = every_steps
-        self._looked = 0  # the step after which the ranks last looked; the same on all of them
+        self._checked = 0  # the step of the last check; equal on all ranks
 
+    @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Checks that all ranks can look after the same steps."""
         super().on_train_begin(logs)
         if self._every_steps is not None:
             self.check_steps("every_steps", self._every_steps)
 
+    @override
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Moves what is to move; every rank must call it, between two steps."""
         super().on_epoch_begin(epoch, logs)
-        self._looked = int(self.model.optimizer.iterations)
+        self._checked = int(self.model.optimizer.iterations)
         current_job().follow_nodes()
 
+    @override
     def after_step(self) -> None:
-        """Likewise, after `every_steps` steps of the job."""
         if self._every_steps is None:
             return
         step = int(self.model.optimizer.iterations)
-        if step - self._looked >= self._every_steps:
-            self._looked = step
+        if step - self._checked >= self._every_steps:
+            self._checked = step
             current_job().follow_nodes()

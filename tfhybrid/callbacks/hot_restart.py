@@ -1,4 +1,4 @@
-"""Records the position in the data while `fit` runs, for a restart from memory."""
+"""The position in the data, recorded while `fit` runs, for a restart from memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from tfhybrid.checkpoint import broken_epoch, kept_model
 
 
 class HotRestart(keras.callbacks.Callback):
-    """Records the position in the data at every step, for `tfhybrid.init(resume="memory")`.
+    """Callback that records the position in the data at every step, for `init(resume="memory")`.
 
-    The next run's `tfhybrid.checkpoint.restore(model, directory)` then returns exactly that step.
-    The
-    states of Python's and NumPy's random generators are kept too. In other jobs the callback does
-    nothing.
+    `tfhybrid.checkpoint.restore(model, directory)` in the next run then returns exactly that
+    position. The states of Python's and NumPy's random generators are recorded too. In other jobs
+    the callback does nothing.
 
     Example:
 
@@ -36,7 +35,7 @@ class HotRestart(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the start of an epoch."""
+        """Records the beginning of an epoch."""
         position = broken_epoch.begin_epoch(self.model, epoch)
         keeper = kept_model.keeper_of(self.model)
         if keeper is not None:

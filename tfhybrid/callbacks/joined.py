@@ -1,4 +1,4 @@
-"""Base class of callbacks that use collectives."""
+"""Base class of callbacks that all ranks run together."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from tfhybrid.errors import ConfigError
 
 
 class Joined(keras.callbacks.Callback):
-    """A callback that all ranks run together, although their numbers of batches may differ.
+    """Callback that may use collectives, although ranks may have different numbers of batches.
 
     At the end of an epoch, before validation, a rank joins the steps of the ranks that still train,
-    until all have finished the epoch. `before_step` and `after_step` are called for these steps
-    too.
+    until all ranks have finished the epoch. `before_step` and `after_step` are called for these
+    steps too. A subclass that overrides a hook of Keras must call the hook of this class too.
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Registers the hooks for steps in which this rank has no batch."""
+        """Registers `before_step` and `after_step` for steps in which this rank has no batch."""
         if self._step is not None and self not in self._step.idle_callbacks:
             self._step.idle_callbacks.append(self)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Undoes `on_train_begin`."""
+        """Removes what `on_train_begin` registered."""
         if self._step is not None and self in self._step.idle_callbacks:
             self._step.idle_callbacks.remove(self)
 
     def check_steps(self, name: str, steps: int) -> None:
-        """Checks how often all ranks do something together.
+        """Checks that all ranks can act together after every `steps` steps.
 
         Args:
-            name: Of the option.
-            steps: Between two times.
+            name: Name of the option, for the error.
+            steps: Number of steps between two actions.
 
         Raises:
-            ConfigError: Some ranks would see other steps than a rank without data, which takes
-                part in one step at a time.
+            ConfigError: `steps` is not a multiple of the model's `steps_per_execution`. Such a
+                model calls the hooks less often than a rank without data, which joins one step at
+                a time.
         """
         together = int(getattr(self.model, "steps_per_execution", None) or 1)
         if steps % together:
             raise ConfigError(
-                f"{name} is a multiple of the model's steps_per_execution={together}. "
+                f"{name} must be a multiple of the model's steps_per_execution={together}. "
                 f"Received: {steps}"
             )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records at which step the epoch begins."""
+        """Records the step at which the epoch begins."""
         broken_epoch.begin_epoch(self.model, epoch)
         if self._step is not None:
             self._step.joined = False
@@ -66,17 +67,17 @@ class Joined(keras.callbacks.Callback):
         self.before_step()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Ends a step."""
+        """Calls `after_step`."""
         self.after_step()
 
     def before_step(self) -> None:
-        """Called before each step of the job."""
+        """Runs before each step of the job, including steps without samples of this rank."""
 
     def after_step(self) -> None:
-        """Called after each step of the job."""
+        """Runs after each step of the job, including steps without samples of this rank."""
 
     def join_epoch(self) -> None:
-        """Joins the steps of the ranks that still train; once per epoch."""
+        """Joins the other ranks' steps until all ranks have finished the epoch; once per epoch."""
         if self._step is not None and not self._step.joined:
             self._step.join()
             self._step.joined = True

@@ -5,24 +5,27 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
+from typing_extensions import override
+
 from tfhybrid import distributed
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
 
 
 class LearningRateWarmup(Joined):
-    """Raises the learning rate linearly over the first steps (Goyal et al., 2017).
+    """Callback that raises the learning rate linearly over the first steps (Goyal et al., 2017).
 
     The Keras optimizer's rate, which tables without a rate of their own follow, and the tables' own
-    rates rise together. The optimizer counts the steps, so a resumed job continues where it was.
+    rates rise together. The optimizer counts the steps, so a resumed job continues its warm-up.
 
     Args:
-        learning_rate: The Keras optimizer's rate after the warm-up.
-        steps: Length of the warm-up, at least 1.
-        start: Factor at the first step, 0 to 1. Defaults to 1 / number of ranks.
+        learning_rate: Rate of the Keras optimizer after the warm-up.
+        steps: Length of the warm-up in steps, at least 1.
+        start: Factor of the rates at the first step, from 0 to 1. Defaults to 1 / number of ranks.
 
     Raises:
-        ConfigError: `steps` or `start` is out of range, or the rate is a schedule.
+        ConfigError: `steps` or `start` is out of range; or, when training begins, the optimizer's
+            rate is a schedule.
 
     Example:
 
@@ -42,8 +45,8 @@ class LearningRateWarmup(Joined):
                 f"Received: steps={steps}, start={start}"
             )
 
+    @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Checks the optimizer's learning rate."""
         super().on_train_begin(logs)
         rate = self.model.optimizer.get_config()["learning_rate"]
         if not isinstance(rate, numbers.Real):
@@ -52,8 +55,8 @@ class LearningRateWarmup(Joined):
                 f"schedule. Received: {rate}"
             )
 
+    @override
     def before_step(self) -> None:
-        """Sets the rates of this step."""
         optimizer = self.model.optimizer
         done = int(optimizer.iterations)
         if done > self.steps:

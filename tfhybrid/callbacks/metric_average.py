@@ -1,4 +1,4 @@
-"""Metrics of an epoch over the samples of all ranks."""
+"""Keras metrics of an epoch over the samples of all ranks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 from tensorflow import keras
+from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import UnsupportedError
 
-# The variables of these metrics can be summed over ranks.
+# Metrics whose variables can be summed over ranks.
 _SUMMED = (
     keras.metrics.Sum,
     keras.metrics.AUC,
@@ -30,14 +31,14 @@ _SUMMED = (
 
 
 class MetricAverage(Joined):
-    """Replaces the metrics of an epoch with metrics over the samples of all ranks.
+    """Callback that replaces the metrics of an epoch with metrics over the samples of all ranks.
 
-    Put it before callbacks that act on metrics, such as `EarlyStopping`, so that all ranks decide
-    the same. Means over samples (loss, accuracy) are averaged, weighted by each rank's samples.
-    Keras metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are
-    computed from the summed counts, because the average of the ranks' AUCs is not the AUC of all
-    samples. `callbacks.Evaluate` computes the exact AUC, without Keras's thresholds, for each
-    output.
+    Every rank must use it. Put it before callbacks that act on metrics, such as `EarlyStopping`, so
+    that all ranks decide the same. Means over samples (loss, accuracy) are averaged, weighted by
+    each rank's samples. Keras metrics that count or sum, such as `AUC`, `Precision` and
+    `RootMeanSquaredError`, are computed from the summed counts, because the average of the ranks'
+    AUCs is not the AUC of all samples. `callbacks.Evaluate` computes the exact AUC, without Keras's
+    thresholds, for each output.
 
     Raises:
         UnsupportedError: After the first step, if the model has a metric of another kind, or has
@@ -52,16 +53,17 @@ class MetricAverage(Joined):
 
     def __init__(self) -> None:
         super().__init__()
-        self._looked = False
+        self._checked = False
         self._counts: dict[str, float] = {}
         self._sums: dict[str, list[np.ndarray]] = {}  # state of the metrics that count or sum
 
+    @override
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Reads the metrics: Keras creates those of `compile` in the first step."""
         super().on_train_batch_end(batch, logs)
-        if self._looked:
+        if self._checked:
             return
-        self._looked = True
+        # Not earlier: Keras creates the metrics of `compile` in the first step.
+        self._checked = True
         metrics = _leaves(self.model.metrics)
         refused = [m.name for m in metrics if not isinstance(m, (keras.metrics.Mean, *_SUMMED))]
         if len(getattr(self.model, "output_names", None) or ()) > 1:
@@ -75,39 +77,41 @@ class MetricAverage(Joined):
                 f"Received: {refused}"
             )
 
+    @override
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Resets the counts."""
         super().on_epoch_begin(epoch, logs)
         self._counts, self._sums = {}, {}
 
+    @override
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Records the epoch's number of samples, because Keras validates with the same metrics."""
         super().on_test_begin(logs)
+        # Now, because Keras validates with the same metrics.
         self._counts |= self._samples("")
         self._sums |= self._states("")
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Records the validation's number of samples."""
+        """Records the number of samples of the validation."""
         self._counts |= self._samples("val_")
         self._sums |= self._states("val_")
 
+    @override
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Averages in place, so that later callbacks see the average."""
         super().on_epoch_end(epoch, logs)
         if logs is None:
             return
+        # In place, so that later callbacks see the averages.
         counts = self._samples("") | self._counts
         mine = {name: (float(value), counts.get(name, 1.0)) for name, value in logs.items()}
         by_rank = distributed.allgather_object(mine)
         for name in logs:
-            values = [its[name] for its in by_rank if name in its]
+            values = [metrics[name] for metrics in by_rank if name in metrics]
             total = sum(count for _, count in values)
             if total > 0:
                 logs[name] = sum(value * count for value, count in values if count) / total
         self._total(logs)
 
     def _total(self, logs: dict[str, Any]) -> None:
-        """Replaces metrics that count or sum with those of all ranks' counts."""
+        """Replaces metrics that count or sum, in `logs`, by those of the counts of all ranks."""
         mine = self._states("") | self._sums
         by_rank = distributed.allgather_object(mine)
         metrics = {metric.name: metric for metric in _summed(self.model)}
@@ -118,7 +122,7 @@ class MetricAverage(Joined):
             own = [variable.numpy() for variable in metric.variables]
             summed = [
                 np.sum(states, axis=0)
-                for states in zip(*(its[name] for its in by_rank if name in its), strict=True)
+                for states in zip(*(rank[name] for rank in by_rank if name in rank), strict=True)
             ]
             _assign(metric, summed)
             logs[name] = float(metric.result())
@@ -137,7 +141,7 @@ class MetricAverage(Joined):
 
 
 def _summed(model: keras.Model) -> list[keras.metrics.Metric]:
-    """Returns the metrics whose result is no mean, but whose state consists of sums."""
+    """Returns the metrics whose state consists of sums, except plain means."""
     mean = keras.metrics.Mean.result
     return [
         metric
@@ -153,7 +157,7 @@ def _assign(metric: keras.metrics.Metric, state: list[np.ndarray]) -> None:
 
 
 def _leaves(metrics: list[keras.metrics.Metric]) -> list[keras.metrics.Metric]:
-    """Returns the metrics; takes those of `compile(metrics=...)` out of Keras 3's container."""
+    """Returns all metrics as a flat list. Keras 3 puts those of `compile` into a container."""
     leaves = []
     for metric in metrics:
         inner = getattr(metric, "metrics", None) if IS_KERAS_3 else None

@@ -1,4 +1,4 @@
-"""Turns SIGTERM and SIGINT into a request to stop, which all ranks follow between two steps."""
+"""SIGTERM and SIGINT as a request to stop, which all ranks follow between two steps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DEFAULTS: dict[int, Any] = {
 
 
 class StopSignals:
-    """Turns the first SIGTERM or SIGINT of this process into a request to stop.
+    """Handlers that turn the first SIGTERM or SIGINT of this process into a request to stop.
 
     A second signal has its usual effect. Handlers that the program installed stay. Outside the main
     thread nothing is installed, because Python allows no handlers there.
 
     Args:
-        step: The optimizer's `DistributedStep`, which sends the request to the other ranks.
+        step: `DistributedStep` of the optimizer, which sends the request to the other ranks.
     """
 
     def __init__(self, step: Any) -> None:
@@ -38,18 +38,18 @@ class StopSignals:
         self._process = os.getpid()
 
     def take(self) -> None:
-        """Installs handlers for the signals that have only Python's own."""
+        """Installs handlers for the signals that have Python's default handler."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, default in _DEFAULTS.items():
             handler = signal.getsignal(number)
             left_over = getattr(handler, "__func__", None) is StopSignals._receive
-            if handler == default or left_over:  # left installed by a `fit` that raised
+            if handler == default or left_over:  # a `fit` that raised left its handler installed
                 signal.signal(number, self._receive)
                 self._taken.append(number)
 
     def give_back(self) -> None:
-        """Restores the handlers; the job's watch gets back the signals after which it lingers."""
+        """Restores the default handlers, and the job's watch after SIGTERM if the job has one."""
         for number in self._taken:
             signal.signal(number, _DEFAULTS[number])
         if signal.SIGTERM in self._taken and current_job().watch is not None:
@@ -58,11 +58,14 @@ class StopSignals:
         self._step.wants_to_stop.assign(0.0)
 
     def after_step(self) -> int | None:
-        """Returns the signal that a rank received before this step, if any; equal on all ranks."""
+        """Returns the signal that a rank received before this step, or `None`.
+
+        All ranks return a signal after the same step, without an additional message.
+        """
         return self._number() if float(self._step.ranks_to_stop) > 0 else None
 
     def at_end(self) -> int | None:
-        """Returns the signal that a rank has received, if any; every rank must call it."""
+        """Returns the signal that a rank has received, or `None`. Every rank must call it."""
         received = distributed.allgather_object(self._received)
         return self._number() if any(number is not None for number in received) else None
 

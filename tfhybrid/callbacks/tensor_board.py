@@ -1,4 +1,4 @@
-"""Writes training metrics, table statistics and the phases of a step for TensorBoard."""
+"""Training metrics, table statistics and phase times for TensorBoard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfhybrid.monitoring.report import PassReport, report_stores
 from tfhybrid.settings import shm_directory
 from tfhybrid.store import OwnerShare, TableStats
 
-# The mark that tf.summary.scalar writes; that function needs the package tensorboard, which
+# The metadata that tf.summary.scalar writes. That function needs the package tensorboard, which
 # TensorFlow 2.21 does not install.
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
@@ -32,23 +32,34 @@ _ROW_SERVICE = ("fetched_rows", "fetched_bytes", "served_rows", "served_bytes")
 
 
 class TensorBoard(keras.callbacks.Callback):
-    """Writes training metrics, table statistics and phase times; each run is a curve.
+    """Callback that writes training metrics, table statistics and phase times; a run is a curve.
 
-    Rank 0 writes what it knows: tables are the same on every host, unique ratio and times are its
-    own. Under `main/`, which TensorBoard shows first: `samples_per_second` of all ranks, and what
-    Keras logs, `loss` and metrics, at the end of an epoch `val_auc` and all that
-    `callbacks.Evaluate` before this one adds. Under `tables/TABLE/`: `rows`, `bytes`,
-    `waiting_keys`, by step `new_keys` and `evicted_keys`, and `unique_ratio`: how many different
-    keys a step had, of all; `norm/`, at the end of an epoch: quantiles of the embeddings' norms.
-    Of a sharded table `owners/HOST/rows` and `bytes` too, and `skew`: the rows of the fullest host
-    by their mean. Of a table in files by step `cache_hits` and `cache_misses`. Under `row_service/`
-    by step `fetched_rows` and `fetched_bytes`, which this rank read from other hosts, and
-    `served_rows` and `served_bytes`, which they read here. Under `passes/` what passes of this host
-    did by step: `pass_keys` met (`hit`, `miss`), `pass_rows` by way (`fetched`, `refreshed`,
-    `copied`, `written_back`), `pass_received_bytes`; and what stands: `fast_tier_rows`, and
-    `fast_tier_bytes`. Under `stream/MODEL/` what `tfhybrid.stream.Validate` notes of online
-    training.
-    Under `phase_ms/` milliseconds per step:
+    Only rank 0 writes. Tables are the same on every host; `unique_ratio` and times are those of
+    rank 0. TensorBoard shows `main/` first. Put this callback after `callbacks.Evaluate`, whose
+    metrics it then writes too.
+
+    | Tag | Value |
+    | --- | --- |
+    | `main/samples_per_second` | samples of all ranks |
+    | `main/...` | Keras's logs: `loss`, metrics, and `val_...` at the end of an epoch |
+    | `tables/TABLE/rows`, `bytes`, `waiting_keys` | size of a table, keys that wait for admission |
+    | `tables/TABLE/new_keys`, `evicted_keys` | keys per step |
+    | `tables/TABLE/unique_ratio` | distinct keys of a step divided by all its keys |
+    | `tables/TABLE/norm/...` | quantiles of the embeddings' norms, at the end of an epoch |
+    | `tables/TABLE/owners/HOST/rows`, `bytes` | part of a sharded table on each host |
+    | `tables/TABLE/skew` | rows of a sharded table on the fullest host, divided by the mean |
+    | `tables/TABLE/cache_hits`, `cache_misses` | rows of a table in files, per step |
+    | `row_service/fetched_rows`, `fetched_bytes` | reads of this rank from other hosts, per step |
+    | `row_service/served_rows`, `served_bytes` | reads of other hosts from this one, per step |
+    | `passes/pass_keys/hit`, `miss` | keys that this host's passes had or lacked, per step |
+    | `passes/pass_rows/fetched`, `refreshed`, `copied` | rows of passes by source, per step |
+    | `passes/pass_rows/written_back` | rows that updates wrote back to their owner, per step |
+    | `passes/pass_received_bytes` | bytes of received rows, per step |
+    | `passes/fast_tier_rows`, `fast_tier_bytes` | size of the open passes |
+    | `stream/MODEL/...` | metrics of online training from `tfhybrid.stream.Validate` |
+    | `phase_ms/...` | milliseconds per step in a phase |
+
+    The phases:
 
     | | |
     | --- | --- |
@@ -57,20 +68,20 @@ class TensorBoard(keras.callbacks.Callback):
     | `sum` | the rank's gradients are summed by key |
     | `post` | the sums are posted |
     | `collect` | the leader waits for the ranks of its host |
-    | `exchange` | hosts exchange what their leaders merged |
+    | `exchange` | hosts exchange the gradients that their leaders merged |
     | `plan` | the leader merges all keys and reserves space |
     | `apply` | the leader creates rows, updates them, and settles |
     | `settle` | the leader counts waiting keys and evicts |
-    | `pass` | rows of a pass are on their way; no thread waits for them |
+    | `pass` | rows of a pass are being transferred; no thread waits for them |
 
     Phases of different threads overlap. Lookups of evaluation are included.
 
     Args:
-        log_dir: TensorBoard's directory; each run writes a folder in it.
+        log_dir: Directory of TensorBoard. Each run writes a folder in it.
         run: Name of this run's folder and curve. Defaults to the start time.
-        every: Number of steps between writes.
-        norm_quantiles: Which quantiles of norms, from 0 to 1; estimated from at most a million
-            rows.
+        every: Number of steps between writes. Defaults to 100.
+        norm_quantiles: Quantiles of norms to write, from 0 to 1. They are estimated from at most a
+            million rows. Defaults to 0.5, 0.9 and 0.99.
 
     Raises:
         ConfigError: `every` is not a number of steps.
@@ -102,7 +113,7 @@ class TensorBoard(keras.callbacks.Callback):
         self._begun_at = 0  # the step of the last write
         self._begun = 0.0  # the time of the last write
         self._counted: dict[str, int] = {}
-        self._told: dict[str, TableStats] = {}
+        self._last_stats: dict[str, TableStats] = {}
         self._passes = PassReport()
         self._times: dict[str, float] = {}
         self._writer: Any = None
@@ -115,12 +126,12 @@ class TensorBoard(keras.callbacks.Callback):
             self._begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes every `every` steps."""
+        """Writes after every `every` steps."""
         if self._writer is not None and self._step() - self._begun_at >= self._every:
             self._write((), logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes, including quantiles of norms."""
+        """Writes at the end of an epoch, including quantiles of norms."""
         if self._writer is not None:
             self._write(self._quantiles, logs or {})
             self._writer.flush()
@@ -143,41 +154,43 @@ class TensorBoard(keras.callbacks.Callback):
     def _write(self, quantiles: Sequence[float], logs: dict[str, Any]) -> None:
         steps = max(1, self._step() - self._begun_at)
         counted = {name: n - self._counted[name] for name, n in native.counters().items()}
-        found = {"main/samples_per_second": counted["samples"] / (time.monotonic() - self._begun)}
-        found |= {f"main/{name}": float(value) for name, value in logs.items()}
+        values = {"main/samples_per_second": counted["samples"] / (time.monotonic() - self._begun)}
+        values |= {f"main/{name}": float(value) for name, value in logs.items()}
         for name, table in tables_of(self.model).items():
             stats = table.stats(norm_quantiles=quantiles)
-            found |= _of_table(name, stats, steps) | _of_cache(name, stats, self._told, steps)
-            self._told[name] = stats
+            values |= _of_table(name, stats, steps) | _of_cache(
+                name, stats, self._last_stats, steps
+            )
+            self._last_stats[name] = stats
             if table.is_sharded:
-                found |= _of_owners(name, table.owners())
-                found |= {f"row_service/{what}": counted[what] / steps for what in _ROW_SERVICE}
-        found |= _of_stream()
-        found |= self._of_passes(steps)
+                values |= _of_owners(name, table.owners())
+                values |= {f"row_service/{what}": counted[what] / steps for what in _ROW_SERVICE}
+        values |= _of_stream()
+        values |= self._of_passes(steps)
         for phase, seconds in phase_times().items():
-            found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
+            values[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
         with self._writer.as_default(step=self._step()):
-            for tag, value in found.items():
+            for tag, value in values.items():
                 if not math.isnan(value):
                     tf.summary.write(tag, tf.constant(value, tf.float32), metadata=_SCALAR)
         self._begin()
 
     def _of_passes(self, steps: int) -> dict[str, float]:
         stores = report_stores(shm_directory())
-        (passes,) = (found.passes for found in stores if found.job == current_job().name)
+        (passes,) = (store.passes for store in stores if store.job == current_job().name)
         before, self._passes = self._passes, passes
         if not passes.announced:
             return {}
         rates = metrics.pass_rates(before, passes, steps)
-        found = {f"passes/{name.replace(' ', '/')}": rate for name, rate in rates.items()}
+        values = {f"passes/{name.replace(' ', '/')}": rate for name, rate in rates.items()}
         for metric, read in metrics.OF_PASSES:
             if metric.kind == "gauge":
-                found[f"passes/{metric.name}"] = read(passes)[""]
-        return found
+                values[f"passes/{metric.name}"] = read(passes)[""]
+        return values
 
 
 def _of_stream() -> dict[str, float]:
-    """What `tfhybrid.stream.Validate` has noted, by model and metric."""
+    """Returns the metrics of online training that this process recorded, by model and metric."""
     return {
         f"stream/{label}/{metric.name}": value
         for metric, values in metrics.of_stream()
@@ -198,11 +211,11 @@ def _of_table(name: str, stats: TableStats, steps: int) -> dict[str, float]:
 
 
 def _of_cache(
-    name: str, stats: TableStats, told: dict[str, TableStats], steps: int
+    name: str, stats: TableStats, last_stats: dict[str, TableStats], steps: int
 ) -> dict[str, float]:
     if not stats.file_bytes:
         return {}
-    before = told.get(name)
+    before = last_stats.get(name)
     counts = {
         "cache_hits": stats.cache_hits - (before.cache_hits if before else 0),
         "cache_misses": stats.cache_misses - (before.cache_misses if before else 0),
@@ -211,10 +224,10 @@ def _of_cache(
 
 
 def _of_owners(name: str, shares: Sequence[OwnerShare]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for share in shares:
-        found[f"tables/{name}/owners/{share.host}/rows"] = share.rows
-        found[f"tables/{name}/owners/{share.host}/bytes"] = share.bytes
+        values[f"tables/{name}/owners/{share.host}/rows"] = share.rows
+        values[f"tables/{name}/owners/{share.host}/bytes"] = share.bytes
     rows = [share.rows for share in shares]
-    found[f"tables/{name}/skew"] = max(rows) * len(rows) / sum(rows) if any(rows) else math.nan
-    return found
+    values[f"tables/{name}/skew"] = max(rows) * len(rows) / sum(rows) if any(rows) else math.nan
+    return values

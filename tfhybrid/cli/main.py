@@ -22,15 +22,14 @@ from tfhybrid.errors import TfhybridError
 
 
 class _Commands(TyperGroup):
-    """Shows errors that a user can fix as one line on standard error, with status 1."""
+    """Group of commands that reports errors which a user can fix as one line, with status 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for command in _all_commands(self):
             for option in command.get_params(ctx):
                 if getattr(option, "is_flag", False):
-                    option.metavar = (
-                        ""  # otherwise help shows `--json <bool>`, as if it took a value
-                    )
+                    # Otherwise help shows `--json <bool>`, as if it took a value.
+                    option.metavar = ""
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -66,8 +65,8 @@ app.command()(top)
 app.command()(train)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tfhybrid {__version__}")
         raise typer.Exit
 

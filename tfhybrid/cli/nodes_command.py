@@ -1,4 +1,4 @@
-"""`tfhybrid nodes`: processes that own the tables of jobs, started, asked and ended."""
+"""`tfhybrid nodes`: commands for the processes that own the tables of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _File = Annotated[Path, typer.Argument(help="The cluster file.")]
 
 @app.command()
 def up(file: _File) -> None:
-    """Start the nodes of a cluster file, and return when they are ready."""
+    """Start the nodes of a cluster file. Returns when they are ready."""
     cluster = Cluster.read(file)
     launching.up(cluster)
     show(f"export TFHYBRID_NODES={cluster.listen}:{cluster.port}")
@@ -31,29 +31,29 @@ def status(
     file: _File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
     """Show the nodes, their states and the allocation."""
-    found = launching.status(Cluster.read(file))
+    cluster_status = launching.status(Cluster.read(file))
     if as_json:
-        show_json(found)
+        show_json(cluster_status)
         return
     with live() as screen:
-        screen(nodes_table(found))
+        screen(nodes_table(cluster_status))
 
 
 @app.command()
-def drain(file: _File, name: Annotated[str, typer.Argument(help="Of the node.")]) -> None:
-    """Have a node give its rows to the others and begin no job until it is started again."""
-    _tell_rest(launching.drain(Cluster.read(file), name))
+def drain(file: _File, name: Annotated[str, typer.Argument(help="Name of the node.")]) -> None:
+    """Move a node's rows to the other nodes. It takes part in no new job until it is restarted."""
+    _show_pending(launching.drain(Cluster.read(file), name))
 
 
 @app.command()
 def add(file: _File) -> None:
-    """Start the nodes that the cluster file has more than run, and move rows to them."""
-    _tell_rest(launching.add(Cluster.read(file)))
+    """Start the nodes that were added to the cluster file, and move rows to them."""
+    _show_pending(launching.add(Cluster.read(file)))
 
 
-def _tell_rest(shares: int) -> None:
+def _show_pending(shares: int) -> None:
     if shares:
-        show(f"The running job moves {shares} share(s), if it has callbacks.FollowNodes()")
+        show(f"The running job moves {shares} shard(s) if it uses callbacks.FollowNodes()")
 
 
 @app.command()

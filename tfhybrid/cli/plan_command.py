@@ -1,4 +1,4 @@
-"""`tfhybrid plan`: predicts whether a job's tables fit, and what a step exchanges."""
+"""`tfhybrid plan`: prediction of whether a job's tables fit, and of what a step exchanges."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
-_PARTS = ("model", "tables", "link")  # of a step, which do not overlap
-_MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
-# Options that say nothing about tables whose rows are counted, or about tables of given rows.
+_PARTS = ("model", "tables", "link")  # parts of a step; they do not overlap
+_MEASURED_ROWS = 5_000_000  # per table: more rows take long to write, and change a step little
+# Options that only go with --rows, and options that only go with --data.
 _OF_ROWS = {
     *("tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure", "pass_batches"),
     *("cores", "model_ms"),
@@ -73,7 +73,7 @@ def plan(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Files or patterns in which to count the ids of each feature instead."),
+        typer.Option(help="Files or patterns; counts the ids of each feature, instead of --rows."),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", help=f"Format of --data: {' | '.join(FORMATS)}.")
@@ -90,59 +90,66 @@ def plan(
     separator: Separator = None,
     shared: Annotated[
         list[str] | None,
-        typer.Option(help="A table that several features of --data share: items=item,liked."),
+        typer.Option(help="Table that several features of --data rows_of_host: items=item,liked."),
     ] = None,
-    dim: Annotated[int, typer.Option(min=1, max=65536, help="Of an embedding.")] = 16,
+    dim: Annotated[int, typer.Option(min=1, max=65536, help="Length of an embedding.")] = 16,
     optimizer: Annotated[
         str, typer.Option(help=f"The tables' optimizer: {', '.join(_STATES)}.")
     ] = "adam",
-    tables: Annotated[int, typer.Option(min=1, help="Number of such tables.")] = 1,
+    tables: Annotated[int, typer.Option(min=1, help="Number of equal tables.")] = 1,
     hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks on each host.")] = 1,
     batch: Annotated[int, typer.Option(min=1, help="Samples in a rank's batch.")] = 4096,
-    keys: Annotated[int, typer.Option(min=1, help="Keys of a sample, in each table.")] = 1,
+    keys: Annotated[int, typer.Option(min=1, help="Keys of a sample in each table.")] = 1,
     zipf: Annotated[
         float, typer.Option(min=0, help="The k-th key is as frequent as k**-zipf; 0: all equal.")
     ] = 1.0,
     bfloat16: Annotated[
-        bool, typer.Option("--bfloat16", help='With wire_dtype="bfloat16".')
+        bool, typer.Option("--bfloat16", help='Send gradients as wire_dtype="bfloat16".')
     ] = False,
-    history: Annotated[bool, typer.Option("--history", help="With admission or eviction.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Tables use admission or eviction.")
+    ] = False,
     sharded: Annotated[
-        bool, typer.Option("--sharded", help="With placement=Sharded(): each row on one host.")
+        bool,
+        typer.Option("--sharded", help="Tables use placement=Sharded(): each row is on one host."),
     ] = False,
     cache: Annotated[
         str | None,
-        typer.Option(help="Rows in files: bytes of FileTier(cache_bytes=), such as 2G."),
+        typer.Option(help="Rows are in files; bytes of FileTier(cache_bytes=), such as 2G."),
     ] = None,
     pass_batches: Annotated[
-        int, typer.Option(min=0, help="Batches of a pass, with --sharded: data.announce(batches=).")
+        int,
+        typer.Option(min=0, help="Batches of a pass, data.announce(batches=); needs --sharded."),
     ] = 0,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
     cores: Annotated[
-        float | None, typer.Option(min=0.1, help="Of each host. [default: as many as here]")
+        float | None, typer.Option(min=0.1, help="Cores of each host. [default: as many as here]")
     ] = None,
     model_ms: Annotated[
         float,
-        typer.Option("--model-ms", min=0, help="Milliseconds of a step of the model alone."),
+        typer.Option(
+            "--model-ms", min=0, help="Milliseconds that a step of the model takes without tables."
+        ),
     ] = 0.0,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run the ranks of one host here and time a step.")
+        bool,
+        typer.Option("--measure", help="Also run the ranks of one host here, and measure a step."),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+        bool, typer.Option("--json", help="Print only JSON on standard output.")
     ] = False,
 ) -> None:
     """Predict the shared memory and disk space of tables, and what a step exchanges.
 
     The exit status is 1 if the tables do not fit in this host's shared memory.
 
-    Sizes are computed from the store's layout, the time of a step from a few measured constants;
-    --measure runs a job without a model on this host.
+    Sizes are computed from the store's layout. The time of a step is computed from a few measured
+    constants; --measure runs a job without a model on this host.
 
     Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
 
-    --data counts what is in files, and tells the expected_rows of each table's TableConfig.
+    --data counts the ids in files, and shows the expected_rows of each table's TableConfig.
 
     Example: tfhybrid plan --data day_*.parquet --features user,item --dim 16
     """
@@ -154,14 +161,14 @@ def plan(
     cache_bytes = parse_count(cache, "--cache") if cache is not None else 0
     if pass_batches and not (sharded and hosts > 1):
         raise ConfigError(
-            "Passes bring rows of other hosts: --pass-batches goes with --sharded and several "
+            "A pass fetches rows of other hosts: --pass-batches needs --sharded and several "
             f"--hosts. Received: --pass-batches {pass_batches}, --hosts {hosts}, {sharded=}"
         )
 
     def of_host(rows: int) -> TableBytes:
-        """The memory of a table on a host, and the size of its checkpoint."""
-        share = math.ceil(rows / hosts) if sharded else rows
-        size = bytes_of(TableShape(share, dim, floats, history, cache_bytes))
+        """Returns the memory of a table on one host, and the size of its checkpoint."""
+        rows_of_host = math.ceil(rows / hosts) if sharded else rows
+        size = bytes_of(TableShape(rows_of_host, dim, floats, history, cache_bytes))
         return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
 
     if data is not None:
@@ -180,7 +187,7 @@ def plan(
         )
         paths = files_of([*data, *(more or [])])
         counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
-        _tell(counted | _memory(counted["tables"], free), _show_data, as_json)
+        _show_plan(counted | _memory(counted["tables"], free), _show_data, as_json)
         return
     count = parse_count(rows or "", "--rows")
     of_table = of_host(count)
@@ -200,7 +207,7 @@ def plan(
         exponent=zipf,
         in_files=bool(cache_bytes),
     )
-    found: dict[str, Any] = {
+    predicted: dict[str, Any] = {
         "tables": tables,
         "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
         "shared_memory": tables * of_table.total,
@@ -222,25 +229,28 @@ def plan(
         },
         "free_here": free,
     }
-    found["fits_here"] = found["peak"] <= free
+    predicted["fits_here"] = predicted["peak"] <= free
     shape = TableShape(count, dim, floats, history, cache_bytes)
-    found["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
+    predicted["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
     if measure:
-        share = math.ceil(count / hosts) if sharded else count
-        fitting = int(share * free / (2 * found["peak"]))
-        measured = max(1, min(share, _MEASURED_ROWS, fitting))
+        rows_of_host = math.ceil(count / hosts) if sharded else count
+        fitting = int(rows_of_host * free / (2 * predicted["peak"]))
+        measured = max(1, min(rows_of_host, _MEASURED_ROWS, fitting))
         work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
-        found["of_a_step"]["measured_rows"] = measured
-        found["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
-    _tell(found, _show, as_json)
+        predicted["of_a_step"]["measured_rows"] = measured
+        predicted["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
+    _show_plan(predicted, _show, as_json)
 
 
 def parse_count(text: str, option: str) -> int:
-    """Returns a number of rows or bytes.
+    """Parses a number of rows or bytes, such as 50M.
 
     Args:
-        text: As it was given.
-        option: Whose value it is.
+        text: Number with an optional suffix K, M, G or B, in powers of 1000.
+        option: Name of the option, for the error.
+
+    Raises:
+        ConfigError: The text is not such a number below 2^40.
 
     Example:
 
@@ -261,7 +271,7 @@ def parse_count(text: str, option: str) -> int:
 
 
 def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> int:
-    """Returns how many of equal tables `placement="auto"` would shard on hosts like this one."""
+    """Counts the tables that `placement="auto"` would shard on hosts like this one."""
     room, sharded = int(USABLE * free), 0
     for _ in range(tables):
         choice = choose(shape, hosts, room)
@@ -271,10 +281,10 @@ def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> i
 
 
 def _check_source(context: typer.Context, rows: str | None, data: list[str] | None) -> None:
-    """Refuses options that say nothing about what is planned."""
+    """Raises `ConfigError` unless one of --rows and --data is given, and only its own options."""
     if (rows is None) == (data is None):
         received = "none of them" if data is None else "both"
-        raise ConfigError(f"plan wants --rows or --data. Received: {received}")
+        raise ConfigError(f"plan needs either --rows or --data. Received: {received}")
     source, foreign = ("--rows", _OF_DATA) if data is None else ("--data", _OF_ROWS)
     given = [
         name
@@ -289,7 +299,7 @@ def _check_source(context: typer.Context, rows: str | None, data: list[str] | No
 
 
 def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
-    """Returns the bytes of all tables, assuming that only one grows at a time."""
+    """Returns the bytes of all tables. The peak assumes that only one table grows at a time."""
     total = sum(table["bytes"] for table in tables.values())
     growing = max((table["peak_bytes"] - table["bytes"] for table in tables.values()), default=0)
     checkpoint = sum(table["checkpoint_bytes"] for table in tables.values())
@@ -299,17 +309,19 @@ def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
     }
 
 
-def _tell(found: dict[str, Any], shown: Callable[[dict[str, Any]], None], as_json: bool) -> None:
-    """Writes the plan, and ends with status 1 if the tables do not fit here."""
-    (show_json if as_json else shown)(found)
-    if not found["fits_here"]:
+def _show_plan(
+    predicted: dict[str, Any], writer: Callable[[dict[str, Any]], None], as_json: bool
+) -> None:
+    """Writes the plan. Raises `typer.Exit` with status 1 if the tables do not fit here."""
+    (show_json if as_json else writer)(predicted)
+    if not predicted["fits_here"]:
         raise typer.Exit(1)
 
 
-def _show_memory(found: dict[str, Any]) -> None:
-    fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
-    show(f"shared memory of each host  {decimal(found['shared_memory'])}")
-    tier = found.get("fast_tier", {})
+def _show_memory(predicted: dict[str, Any]) -> None:
+    fits = "fits here" if predicted["fits_here"] else "DOES NOT FIT HERE"
+    show(f"shared memory of each host  {decimal(predicted['shared_memory'])}")
+    tier = predicted.get("fast_tier", {})
     if tier.get("batches"):
         show(
             plain(
@@ -317,31 +329,31 @@ def _show_memory(found: dict[str, Any]) -> None:
                 f"{tier['batches']} batches of each rank, {tier['rows']:,} rows"
             )
         )
-    if found.get("files"):
-        show(f"files of each host          {decimal(found['files'])}")
-    peak, free = decimal(found["peak"]), decimal(found["free_here"])
+    if predicted.get("files"):
+        show(f"files of each host          {decimal(predicted['files'])}")
+    peak, free = decimal(predicted["peak"]), decimal(predicted["free_here"])
     show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
-    if "plain_horovod" in found:
-        show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
-    if found.get("sharded_by_auto"):
-        show(plain(f"placement='auto' shards     {found['sharded_by_auto']} of the tables"))
-    show(f"a checkpoint                {decimal(found['checkpoint'])}")
+    if "plain_horovod" in predicted:
+        show(f"a copy per rank would take  {decimal(predicted['plain_horovod'])}")
+    if predicted.get("sharded_by_auto"):
+        show(plain(f"placement='auto' shards     {predicted['sharded_by_auto']} of the tables"))
+    show(f"a checkpoint                {decimal(predicted['checkpoint'])}")
 
 
-def _show_data(found: dict[str, Any]) -> None:
-    data_plan.show_counts(found)
-    _show_memory(found)
+def _show_data(predicted: dict[str, Any]) -> None:
+    data_plan.show_counts(predicted)
+    _show_memory(predicted)
 
 
-def _show(found: dict[str, Any]) -> None:
-    of_table, step = found["of_a_table"], found["of_a_step"]
+def _show(predicted: dict[str, Any]) -> None:
+    of_table, step = predicted["of_a_table"], predicted["of_a_step"]
     parts = ["embeddings", "state", "history", "index"]
     show_table(
         ["", *parts, "in all"],
         [["a table", *(decimal(of_table[part]) for part in parts), decimal(of_table["total"])]],
         text=[""],
     )
-    _show_memory(found)
+    _show_memory(predicted)
     keys = f"{step['rank_keys']:,.0f} of a rank, {step['host_keys']:,.0f} of a host, "
     show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
     received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"

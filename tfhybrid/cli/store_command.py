@@ -1,4 +1,4 @@
-"""`tfhybrid store`: the tables in this host's memory, of running and of dead jobs."""
+"""`tfhybrid store`: commands for the tables in this host's memory, of running and dead jobs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ ShmDirectory = Annotated[
         "--shm-dir", help="Directory of stores; defaults to $TFHYBRID_SHM_DIR or /dev/shm."
     ),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store list` shows it.")]
 
 
@@ -40,7 +38,7 @@ def store() -> None:
 
 @app.command("list")
 def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
-    """Show this user's stores: their jobs, processes, rows and bytes."""
+    """Show this user's stores: jobs, processes, rows and bytes."""
     stores = report_stores(shm_dir or shm_directory())
     if as_json:
         show_json([as_dict(each) for each in stores])
@@ -66,17 +64,17 @@ def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
 @app.command("show")
 def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
     """Show a job's tables and ranks on this host."""
-    found = find(job, shm_dir)
+    report = find(job, shm_dir)
     if as_json:
-        show_json(as_dict(found))
+        show_json(as_dict(report))
         return
-    show(plain(f"{found.job} in {found.directory}: {state_text(found)}", "bold"))
-    for rank in found.ranks:
+    show(plain(f"{report.job} in {report.directory}: {state_text(report)}", "bold"))
+    for rank in report.ranks:
         show(plain(f"local rank {rank.local_rank}: {rank.state.name.lower()}, {rank.description}"))
-    if found.problem:
-        show(plain(found.problem))
-    show_tables(found)
-    show_passes(found)
+    if report.problem:
+        show(plain(report.problem))
+    show_tables(report)
+    show_passes(report)
 
 
 @app.command()
@@ -89,8 +87,12 @@ def remove(job: Job, shm_dir: ShmDirectory = None) -> None:
 def find(job: str, shm_dir: str | None) -> StoreReport:
     """Returns the store of a job.
 
+    Args:
+        job: Name of the job.
+        shm_dir: Directory of stores. Defaults to `settings.shm_directory()`.
+
     Raises:
-        StoreError: There is none.
+        StoreError: The directory has no store of this job; the message lists the jobs.
     """
     directory = shm_dir or shm_directory()
     stores = report_stores(directory)
@@ -102,13 +104,13 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
     )
 
 
-def show_tables(found: StoreReport) -> None:
-    """Writes two tables, with contents and with sizes: each fits in 80 columns."""
-    known = [table for table in found.tables if not table.problem]
-    for table in found.tables:
+def show_tables(report: StoreReport) -> None:
+    """Writes the contents and the sizes of a store's tables, each within 80 columns."""
+    tables = [table for table in report.tables if not table.problem]
+    for table in report.tables:
         if table.problem:
             show(plain(f"table {table.name}: {table.problem}"))
-    if not known:
+    if not tables:
         return
     rows = [
         [
@@ -119,7 +121,7 @@ def show_tables(found: StoreReport) -> None:
             table.optimizer,
             f"{table.evicted:,}",
         ]
-        for table in known
+        for table in tables
     ]
     columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
     show_table(columns, rows, text=["table", "optimizer"])
@@ -129,10 +131,10 @@ def show_tables(found: StoreReport) -> None:
             *map(decimal, (table.embedding_bytes, table.state_bytes, table.index_bytes)),
             decimal(table.bytes),
         ]
-        for table in known
+        for table in tables
     ]
     show_table(["table", "embeddings", "state", "index", "in all"], sizes, text=["table"])
-    in_files = [table for table in known if table.file_bytes]
+    in_files = [table for table in tables if table.file_bytes]
     if not in_files:
         return
     files = [
@@ -146,27 +148,27 @@ def show_tables(found: StoreReport) -> None:
     show_table(columns, files, text=["table"])
 
 
-def show_passes(found: StoreReport) -> None:
-    """Writes what passes of sharded tables have done, if there were any."""
-    passes = found.passes
+def show_passes(report: StoreReport) -> None:
+    """Writes the counters of passes, if the job announced any."""
+    passes = report.passes
     if not passes.announced:
         return
     counts = (passes.announced, passes.hits, passes.misses, passes.fetched, passes.refreshed)
     columns = ["passes", "hits", "misses", "fetched", "refreshed", "written back", "received"]
     cells = [*map("{:,}".format, (*counts, passes.written)), decimal(passes.received_bytes)]
     show_table(columns, [cells], text=[])
-    show(plain(f"{passes.standing} stand: {passes.rows:,} rows, {decimal(passes.bytes)}"))
+    show(plain(f"{passes.standing} open: {passes.rows:,} rows, {decimal(passes.bytes)}"))
 
 
-def state_text(found: StoreReport) -> str:
+def state_text(report: StoreReport) -> str:
     """Returns a job's state in one word."""
-    return "running" if found.living else "dead"
+    return "running" if report.living else "dead"
 
 
-def as_dict(found: StoreReport) -> dict[str, Any]:
-    """Returns a report as JSON."""
-    report = dataclasses.asdict(found) | {"living": found.living}
-    report["ranks"] = [
-        dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in found.ranks
+def as_dict(report: StoreReport) -> dict[str, Any]:
+    """Returns a report as a dictionary that is ready for JSON."""
+    fields = dataclasses.asdict(report) | {"living": report.living}
+    fields["ranks"] = [
+        dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in report.ranks
     ]
-    return report
+    return fields

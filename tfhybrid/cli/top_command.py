@@ -1,4 +1,4 @@
-"""`tfhybrid top`: watches a running job's tables from another process."""
+"""`tfhybrid top`: a running job's tables, watched from another process."""
 
 from __future__ import annotations
 
@@ -59,17 +59,16 @@ def top(
     ] = None,
     nodes: Annotated[
         Path | None,
-        typer.Option(help="The cluster file of the nodes that own the tables: shows them too."),
+        typer.Option(help="Cluster file of the nodes that own the tables; shows the nodes too."),
     ] = None,
 ) -> None:
     """Watch a job's tables: rows, updates per second, new and evicted keys.
 
-    Reads counters in shared memory and disturbs nobody. Ends when the job does, or at Ctrl-C.
-    Tables on embedding nodes have no rows on this host: name the cluster file with --nodes.
+    It only reads counters in shared memory, so it does not slow down the job. It ends when the job
+    ends, or at Ctrl-C. Tables on embedding nodes have no rows on this host: pass --nodes.
 
-    With --prometheus the tables and ranks of this host are served at http://HOST:PORT/metrics.
-    Metrics
-    that only the job itself knows (samples, phases, checkpoints) need tfhybrid.metrics.serve().
+    With --prometheus it serves the tables and ranks of this host at http://HOST:PORT/metrics. Other
+    metrics of the job (samples, phases, checkpoints) need tfhybrid.metrics.serve() in the job.
     """
     if prometheus is not None:
         _answer(job, shm_dir, prometheus, interval, count)
@@ -84,8 +83,8 @@ def top(
             at = time.monotonic()
             status = None if cluster is None else launching.status(cluster)
             if as_json:
-                told = as_dict(now) | _rates_of(before, now, at - then)
-                show_json(told if status is None else told | {"cluster": status})
+                fields = as_dict(now) | _rates_of(before, now, at - then)
+                show_json(fields if status is None else fields | {"cluster": status})
             else:
                 tables = drawn(before, now, at - then)
                 screen(tables if status is None else Group(tables, nodes_table(status)))
@@ -102,10 +101,10 @@ def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str
 
 
 def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
-    """Serves Prometheus while the job runs."""
+    """Serves Prometheus until the job ends, or for `count` intervals."""
     from tfhybrid.monitoring.prometheus import Endpoint
 
-    find(job, shm_dir)  # or raise an error that lists the jobs
+    find(job, shm_dir)  # fails now rather than at the first request
     endpoint = Endpoint(job, lambda: metrics.of_store(find(job, shm_dir)), port, "0.0.0.0")
     show(plain(f"Metrics of {job}: port {endpoint.port}, /metrics"))
     try:
@@ -118,34 +117,40 @@ def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: in
 
 
 def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
-    """Returns a job's tables, with rates per second."""
+    """Returns a job's tables with rates per second, as a table for a terminal.
+
+    Args:
+        before: Earlier report.
+        now: Current report.
+        seconds: Time between the two reports.
+    """
     by_table = metrics.rates(before, now, seconds)
     title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
     in_files = any(table.file_bytes for table in now.tables)
-    wanted = _RATES | _OF_FILES if in_files else _RATES
-    columns = ["table", "rows", "version", *wanted.values(), "bytes"]
+    rates = _RATES | _OF_FILES if in_files else _RATES
+    columns = ["table", "rows", "version", *rates.values(), "bytes"]
     if in_files:
         columns.append("on disk")
-    shown = Table(title=plain(title), title_justify="left")
+    output = Table(title=plain(title), title_justify="left")
     for column in columns:
-        shown.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
+        output.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
     for table in now.tables:
-        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in wanted]
+        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in rates]
         cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
         sizes = [table.bytes, table.file_bytes][: 2 if in_files else 1]
-        shown.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
+        output.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
     if now.passes.announced:
-        shown.caption = plain(_about_passes(before.passes, now.passes, seconds))
-        shown.caption_justify = "left"
-    return shown
+        output.caption = plain(_about_passes(before.passes, now.passes, seconds))
+        output.caption_justify = "left"
+    return output
 
 
 def _about_passes(before: PassReport, now: PassReport, seconds: float) -> str:
-    """Returns the fast tier and what passes did in a second, in two lines."""
+    """Describes the fast tier and the rates of passes, in two lines."""
     rates = metrics.pass_rates(before, now, seconds)
     counted = [f"{rates[name]:,.0f} {what}" for name, what in _OF_PASSES.items()]
     received = decimal(round(rates["pass_received_bytes"]))
     return (
-        f"passes: {now.standing} stand, {now.rows:,} rows, {decimal(now.bytes)} of shared memory\n"
+        f"passes: {now.standing} open, {now.rows:,} rows, {decimal(now.bytes)} of shared memory\n"
         f"a second: {', '.join(counted)}, {received} received"
     )

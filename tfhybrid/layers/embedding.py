@@ -6,13 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
+from typing_extensions import override
 
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
 from tfhybrid.store import Table
 
-# What replaces the arguments of `keras.layers.Embedding`.
+# Replacements of the arguments of `keras.layers.Embedding`.
 _OF_KERAS = {
     "input_dim": "there is no size: any int64 is a key",
     "input_length": "lengths may vary",
@@ -31,18 +32,17 @@ class Embedding(EmbeddingCollection):
 
     Args:
         config: The table's settings.
-        name: Name of the layer. If `table` is given, defaults to a name from Keras.
+        name: Name of the layer. It may be left out if `table` is given.
         table: Name of the table, unique within the job. Defaults to the layer's name. Layer names,
             including inputs, are unique in a model: with `keras.Input(name="user")`, only the table
             can be called "user".
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Raises:
-        ConfigError: It is given an argument of Keras's layer, or neither name.
+        ConfigError: An argument of Keras's layer is given, or neither `name` nor `table`.
 
     Input shape: Integer keys of any shape, usually `[batch, length]`: a tensor, a `tf.RaggedTensor`
-        or,
-    with a combiner, a `tf.SparseTensor`.
+    or, with a combiner, a `tf.SparseTensor`.
 
     Output shape: `keys.shape + [dim]`, ragged as the keys are; with a combiner `[batch, dim]`.
 
@@ -89,19 +89,19 @@ class Embedding(EmbeddingCollection):
         of_keys = None if weights is None else {feature: weights}
         return super().call({feature: inputs}, of_keys)[feature]
 
+    @override
     def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
-        """Returns the output of `call` as `keras.KerasTensor`."""
         feature = self.features[0]
         return super().compute_output_spec({feature: inputs})[feature]
 
+    @override
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the shape of the output for the shape of the input."""
         feature = self.features[0]
         return super().compute_output_shape({feature: input_shape})[feature]
 
 
 def _refuse_arguments_of_keras(config: Any, sizes: tuple[Any, ...], named: dict[str, Any]) -> None:
-    found = [name for name in _OF_KERAS if name in named]
+    refused = [name for name in _OF_KERAS if name in named]
     if isinstance(config, int) or sizes:
         dim = sizes[0] if sizes and isinstance(sizes[0], int) else config
         raise ConfigError(
@@ -109,9 +109,9 @@ def _refuse_arguments_of_keras(config: Any, sizes: tuple[Any, ...], named: dict[
             f"Embedding(tfhybrid.TableConfig(dim={dim}), table='user'). Received: "
             f"{', '.join(map(repr, (config, *sizes)))}"
         )
-    if found:
-        told = ". ".join(f"{name}: {_OF_KERAS[name]}" for name in found)
+    if refused:
+        advice = ". ".join(f"{name}: {_OF_KERAS[name]}" for name in refused)
         raise ConfigError(
             "An Embedding does not support these arguments of keras.layers.Embedding. "
-            f"{told}. Received: {', '.join(found)}"
+            f"{advice}. Received: {', '.join(refused)}"
         )

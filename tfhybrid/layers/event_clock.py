@@ -11,7 +11,7 @@ from tfhybrid.core import native
 
 
 class _Clock:
-    """Holds a variable that is not a weight of the layer, because the tables keep the time."""
+    """Holder of a variable that is not a weight of the layer, because the tables keep the time."""
 
     def __init__(self) -> None:
         with tf.init_scope():
@@ -26,8 +26,7 @@ class EventClock(keras.layers.Layer):
     of all ranks counts.
 
     Called as a layer, it returns its inputs and, in training, records the times of their samples.
-    If
-    the data have no times, call `advance`.
+    If the data have no times, call `advance`.
 
     Args:
         name: Name of the layer.
@@ -49,14 +48,14 @@ class EventClock(keras.layers.Layer):
 
     @property
     def latest(self) -> tf.Tensor:
-        """The latest event time, int64; the least int64 before the first."""
+        """The latest event time, int64; the smallest int64 before the first event."""
         return self._clock.latest.read_value()
 
     def advance(self, time: int | tf.Tensor) -> None:
         """Records that events of a time were seen.
 
         Args:
-            time: int64 of any shape, in the unit of `Eviction(unseen_time=...)`.
+            time: Times, int64 of any shape, in the unit of `Eviction(unseen_time=...)`.
         """
         newest = tf.reduce_max(tf.cast(time, tf.int64))
         self._clock.latest.assign(tf.maximum(self._clock.latest, newest))
@@ -66,8 +65,8 @@ class EventClock(keras.layers.Layer):
 
         Args:
             inputs: Tensors in any structure.
-            event_time: int64, the times of the samples.
-            training: Whether to record them.
+            event_time: Times of the samples, int64.
+            training: Whether to record the times.
         """
         if not training:
             return inputs
@@ -77,7 +76,7 @@ class EventClock(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Any, event_time: Any, training: bool | None = None
     ) -> Any:
-        """Returns what describes the inputs."""
+        """Returns the specs of the inputs."""
         return tf.nest.map_structure(
             lambda tensor: keras.KerasTensor(tensor.shape, tensor.dtype), inputs
         )

@@ -1,4 +1,4 @@
-"""Converts a feature's input, dense, ragged or sparse, to keys."""
+"""Conversion of a feature's input, dense, ragged or sparse, to keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
     """Returns the keys of a feature, cut to the maximum length of its configuration.
 
     Args:
-        feature: Its name, for errors.
-        config: Its configuration.
+        feature: Name of the feature, for errors.
+        config: Settings of the feature.
         inputs: Integer keys: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.
         weights: Weights of the keys, of the same kind and shape, or `None`.
 
@@ -53,7 +53,7 @@ def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) ->
 
 
 def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
-    """Returns `[batch, (length)]`."""
+    """Converts keys or weights to a ragged tensor, `[batch, (length)]`."""
     if not isinstance(inputs, tf.RaggedTensor | tf.SparseTensor):
         inputs = tf.convert_to_tensor(inputs)
         inputs = inputs[:, tf.newaxis] if inputs.shape.rank == 1 else inputs
@@ -77,9 +77,9 @@ def _check_weights(
     feature: str, keys: tf.RaggedTensor, weights: tf.RaggedTensor
 ) -> list[tf.Operation]:
     """Returns assertions that fail if a sample does not have as many weights as keys."""
-    told = f"Feature '{feature}' must have one weight per key in every sample."
+    message = f"Feature '{feature}' must have one weight per key in every sample."
     splits = tf.cast(weights.row_splits, keys.row_splits.dtype)
-    check = tf.debugging.assert_equal(keys.row_splits, splits, f"{told} Received: row splits of")
+    check = tf.debugging.assert_equal(keys.row_splits, splits, f"{message} Received: row splits of")
     return [] if check is None else [check]
 
 
@@ -87,7 +87,7 @@ def check_dtype(feature: str, dtype: str) -> None:
     """Refuses model inputs that cannot hold keys, and warns about those that truncate keys.
 
     Raises:
-        ConfigError: They are neither int64 nor int32.
+        ConfigError: The dtype is neither int64 nor int32.
     """
     if dtype not in ("int64", "int32"):
         raise _not_keys(feature, dtype)

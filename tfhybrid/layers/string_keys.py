@@ -1,4 +1,4 @@
-"""Converts strings to keys inside a model."""
+"""Conversion of strings to keys inside a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ class StringKeys(keras.layers.Layer):
     """Turns strings into keys, as `tfhybrid.data.string_keys` does in a data pipeline.
 
     As a part of the model it is exported too, so that clients of the SavedModel send raw strings.
-    There
-    is no vocabulary: every string has a key.
+    There is no vocabulary: every string has a key.
 
     Args:
         **kwargs: Arguments of `keras.layers.Layer`.
@@ -39,7 +38,7 @@ class StringKeys(keras.layers.Layer):
         self.supports_jit = False
 
     def call(self, inputs: Any) -> Any:
-        """Hashes strings."""
+        """Returns the keys of strings, int64 of the same shape."""
         return string_keys(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:

@@ -29,7 +29,7 @@ def replaced_by(replacement: TableLookup) -> Iterator[None]:
     Graphs traced inside the block contain neither the native op nor table proxies.
 
     Args:
-        replacement: Called for every feature with its table and keys.
+        replacement: Function that is called for every feature with its table and keys.
 
     Example:
 
@@ -55,10 +55,11 @@ def lookup(
     """Reads the embeddings of all features, and combines the embeddings of bags.
 
     Args:
-        proxies: The proxy of each feature's table; features may share one.
-        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
-        side_by_side: Whether all features of a sample lie in one row of one tensor.
-        on_device: The variables of tables with `fast_tier="device"`, if there are any.
+        proxies: Proxy of each feature's table; features may share one.
+        features: Keys of each feature. Side by side they must be `[batch, ...]`, or a bag per
+            sample.
+        side_by_side: Whether to return one tensor, with all features of a sample in one row.
+        on_device: Variables of tables with `fast_tier="device"`, or `None` without such tables.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
@@ -84,7 +85,7 @@ def _of_tiers(
     proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], on_device: DeviceRows
 ) -> list[tf.Tensor]:
     """Looks up each table where its fast tier is."""
-    found: dict[int, tf.Tensor] = {}
+    by_feature: dict[int, tf.Tensor] = {}
     for there in (True, False):
         chosen = [
             at for at, proxy in enumerate(proxies) if (proxy.table.name in on_device) is there
@@ -98,8 +99,8 @@ def _of_tiers(
             embeddings = on_device.lookup(refs, keys, values)
         else:
             embeddings = lookup_op.lookup(refs, keys)
-        found |= dict(zip(chosen, embeddings, strict=True))
-    return [found[at] for at in range(len(proxies))]
+        by_feature |= dict(zip(chosen, embeddings, strict=True))
+    return [by_feature[at] for at in range(len(proxies))]
 
 
 def _ref(proxy: TableProxy) -> TableRef:

@@ -27,8 +27,8 @@ class TableProxy(_Variable):
     leave out the tables and mix two states of a model.
 
     Args:
-        table: The table that it represents.
-        trainable: Whether it is ever trained.
+        table: Table that the variable represents.
+        trainable: Whether the table can be trained.
     """
 
     def __init__(self, table: Table, *, trainable: bool) -> None:

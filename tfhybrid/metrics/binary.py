@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 def auc(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Area under the ROC curve: the probability that a positive scores above a negative.
+    """Computes the area under the ROC curve: how likely a positive scores above a negative.
 
     Ties count one half, as in `sklearn.metrics.roc_auc_score`. It is exact, without buckets, and
     sorts once, which takes O(n log n).
@@ -54,7 +54,7 @@ def auc(
 def log_loss(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Mean negative log-likelihood of the labels, in nats.
+    """Computes the mean negative log-likelihood of the labels, in nats.
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
@@ -92,7 +92,12 @@ def log_loss(
 def checked_samples(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Flattens and checks the three columns."""
+    """Flattens and checks labels, predictions and weights.
+
+    Raises:
+        DataError: No samples, unequal sizes, a label other than 0 and 1, a prediction or weight
+            that is not finite, or a negative weight.
+    """
     labels = np.asarray(labels, np.float64).ravel()
     predictions = np.asarray(predictions, np.float64).ravel()
     weights = np.ones_like(labels) if weights is None else np.asarray(weights, np.float64).ravel()

@@ -13,7 +13,7 @@ from tfhybrid.metrics.binary import checked_samples, log_loss
 def normalized_entropy(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Log loss divided by that of always predicting the share of positives (He et al., 2014).
+    """Computes log loss relative to always predicting the rate of positives (He et al., 2014).
 
     A value below 1 is better than knowing only the base rate. Unlike log loss, it can be compared
     between data with different base rates.
@@ -46,7 +46,7 @@ def normalized_entropy(
 def calibration(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Predicted clicks divided by actual clicks: 1 is best, above 1 means too many are predicted.
+    """Computes predicted clicks divided by actual clicks: 1 is best, above 1 predicts too many.
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.

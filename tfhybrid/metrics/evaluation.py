@@ -1,4 +1,4 @@
-"""Evaluates a model over the samples of all ranks."""
+"""Evaluation of a model over the samples of all ranks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def evaluate(
     same numbers. The AUC is that of all samples, not the average of the ranks' AUCs.
 
     Args:
-        model: Returns one value per sample, `[batch, 1]` or `[batch]`; or several such outputs, in
-            a dictionary or a list.
-        dataset: This rank's batches: `(features, labels)` or `(features, labels, weights)`. For a
+        model: Model that returns one value per sample, `[batch, 1]` or `[batch]`; or several such
+            outputs, in a dictionary or a list.
+        dataset: Batches of this rank: `(features, labels)` or `(features, labels, weights)`. For a
             model with several outputs, labels and weights are dictionaries or lists too; outputs
             without a label are left out.
         steps: Number of batches to take. Defaults to all.
         from_logits: Whether the model returns logits (tfhybrid's models do) or probabilities; a
             dictionary by output if outputs differ.
-        group: A feature with one integer key per sample, such as "user", by which samples are
+        group: Feature with one integer key per sample, such as "user", by which samples are
             grouped for GAUC.
 
     Returns:
@@ -69,13 +69,19 @@ def evaluate(
     for name in names:
         columns = distributed.allgather(share.heads.get(name, nothing))
         prefix = f"{name}_" if len(names) > 1 or name else ""
-        found = _scores(columns, logits[name], keys)
-        scores |= {f"{prefix}{metric}": value for metric, value in found.items()}
+        of_output = _scores(columns, logits[name], keys)
+        scores |= {f"{prefix}{metric}": value for metric, value in of_output.items()}
     return scores
 
 
 class _Share(NamedTuple):
-    """A rank's share: label, output, weight `[samples, 3]` by output; groups; which are logits."""
+    """The samples of a rank.
+
+    Attributes:
+        heads: Label, output and weight of each sample, float32 `[samples, 3]`, by output name.
+        keys: Group of each sample, int64 `[samples]`; empty without a group.
+        logits: Whether an output is a logit, by output name.
+    """
 
     heads: dict[str, np.ndarray]
     keys: np.ndarray
@@ -83,14 +89,14 @@ class _Share(NamedTuple):
 
 
 def _agreed(share: _Share) -> tuple[list[str], dict[str, bool]]:
-    """Returns the outputs' names, and which are logits, from the ranks that have samples."""
+    """Returns names and logits of the outputs, which all ranks with samples must agree on."""
     every = distributed.allgather_object(share.logits)
-    found = [logits for logits in every if logits]
-    if any(logits != found[0] for logits in found):
+    filled = [logits for logits in every if logits]
+    if any(logits != filled[0] for logits in filled):
         raise DataError(
-            f"Outputs and labels must have the same names on all ranks. Received: {found}"
+            f"Outputs and labels must have the same names on all ranks. Received: {filled}"
         )
-    logits = found[0] if found else {"": True}  # without any sample, the metrics raise the error
+    logits = filled[0] if filled else {"": True}  # without any sample, the metrics raise the error
     return [*logits], logits
 
 
@@ -118,16 +124,16 @@ def _share(
     columns: dict[str, list[np.ndarray]] = {}
     keys = [np.empty(0, np.int64)]
     for batch in batches:
-        found = _predict(model, batch)
-        if columns and columns.keys() != found.keys():
+        outputs = _predict(model, batch)
+        if columns and columns.keys() != outputs.keys():
             raise DataError(
                 "All batches must have labels of the same outputs. "
-                f"Received: {[*columns]}, {[*found]}"
+                f"Received: {[*columns]}, {[*outputs]}"
             )
-        for name, of_batch in found.items():
+        for name, of_batch in outputs.items():
             columns.setdefault(name, []).append(of_batch)
         if group is not None:
-            samples = {len(of_batch) for of_batch in found.values()}
+            samples = {len(of_batch) for of_batch in outputs.values()}
             keys.append(_keys(batch, group, max(samples)))
     heads = {name: np.concatenate(of_head) for name, of_head in columns.items()}
     return _Share(heads, np.concatenate(keys), _logits(from_logits, heads))
@@ -144,9 +150,9 @@ def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dic
 
 
 def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
-    """Returns label, output, weight of a batch: float32 `[samples, 3]` for each labelled output.
+    """Returns label, output and weight of a batch's samples: output name -> float32 `[samples, 3]`.
 
-    A single output has the name "".
+    Outputs without a label are left out. A single output has the name "".
     """
     features, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
     outputs = _named(model, model.predict_on_batch(features), "outputs")
@@ -207,5 +213,5 @@ def _keys(batch: Any, group: str, samples: int) -> np.ndarray:
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Uses float64 and logaddexp: logits do not overflow, small probabilities stay precise."""
+    """Computes probabilities in float64 by logaddexp, so large logits do not overflow."""
     return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))

@@ -17,13 +17,13 @@ def gauc(
     scores: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean AUC of groups, weighted by the weight of their samples (Zhou et al., 2018, DIN).
+    """Computes the mean AUC of groups, weighted by their samples (Zhou et al., 2018, DIN).
 
     Groups with only one class have no AUC and are left out. It sorts once, which takes O(n log n)
     for any number of groups.
 
     Args:
-        groups: A key per sample, `[n]` or `[n, 1]`, of any type that can be sorted.
+        groups: Key per sample, `[n]` or `[n, 1]`, of any type that can be sorted.
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
         scores: Finite score per sample, any monotone scale.
         weights: Weight per sample, not negative. Defaults to 1 each.

@@ -1,4 +1,4 @@
-"""Serves a running job's metrics to Prometheus."""
+"""The endpoint through which a running job serves its metrics to Prometheus."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
     The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
-    listed in docs/operations.md; docker/grafana has a dashboard. A request only reads counters, and
-    waits for no rank.
+    listed in docs/operations.md; docker/grafana has a dashboard. A request only reads counters and
+    does not wait for any rank. Every rank must call the function.
 
     Args:
-        port: The port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if
+        port: Port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if
             that is not set, nothing is served.
-        address: The address to listen on. Defaults to all addresses of the host.
+        address: Address to listen on. Defaults to all addresses of the host.
 
     Returns:
         On rank 0, the endpoint, with its `port` and `close()`; elsewhere, or without a port,
         `None`.
 
     Raises:
-        ConfigError: On all ranks: the port is not available.
+        ConfigError: The port is not available; raised on all ranks.
 
     Example:
 
@@ -46,19 +46,19 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     True
     >>> endpoint.close()
     """
-    wanted = metrics_port() if port is None else port
-    if distributed.broadcast_object(wanted) is None:
+    chosen = metrics_port() if port is None else port
+    if distributed.broadcast_object(chosen) is None:
         return None
     job = current_job()
 
     def values() -> Iterator[tuple[Metric, dict[str, float]]]:
         yield from metrics.of_process()
-        for found in report_stores(shm_directory()):
-            if found.job == job.name:
-                yield from metrics.of_store(found)
+        for store in report_stores(shm_directory()):
+            if store.job == job.name:
+                yield from metrics.of_store(store)
 
     def open_endpoint() -> Endpoint | None:
-        return Endpoint(job.name, values, wanted or 0, address) if distributed.rank() == 0 else None
+        return Endpoint(job.name, values, chosen or 0, address) if distributed.rank() == 0 else None
 
     endpoint = distributed.together(open_endpoint)
     if endpoint is not None:

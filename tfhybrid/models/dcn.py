@@ -32,7 +32,7 @@ def dcn(
         crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:

@@ -1,4 +1,4 @@
-"""DeepFM: a factorisation machine and a deep network over the same embeddings.
+"""DeepFM: a factorization machine and a deep network over the same embeddings.
 
 Guo, Tang, Ye, Li and He, "DeepFM: A Factorization-Machine based Neural Network for CTR
 Prediction", IJCAI 2017.
@@ -33,7 +33,7 @@ def deepfm(
             the factors.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Deep Interest Network: weighs a user's earlier behaviours by their relation to the candidate.
+"""Deep Interest Network: a user's earlier behaviours, weighted by their relation to a candidate.
 
 Zhou, Song, Zhu, Ma, Yan, Dai, Zhu, Jin, Li and Gai, "Deep Interest Network for Click-Through Rate
 Prediction", KDD 2018.
@@ -34,20 +34,20 @@ def din(
     """Builds the Deep Interest Network over one-valued features and sequences of behaviours.
 
     Sequences are ragged, without padding; a sample without behaviours reads zeros. As in the paper,
-    the weights of a sequence are not normalised, so that many related behaviours count more than
+    the weights of a sequence are not normalized, so that many related behaviours count more than
     one. The towers use ReLU instead of the paper's Dice.
 
     Args:
         features: Names of the one-valued features, in the order in which the network reads them.
             Each gets a table of that name.
-        behaviours: Sequences by name, each with the feature of the candidate with which it is
-                compared, and whose table it reads: `{"clicked_items": "item"}`.
+        behaviours: Sequences: name -> feature of the candidate with which the sequence is compared,
+            and whose table it reads: `{"clicked_items": "item"}`.
         table: Recipe of the embeddings, or a recipe for each feature.
-        max_length: Only this many last keys of a longer sequence are used. Defaults to all.
+        max_length: Maximum number of keys per sequence; the last ones are used. Default: all keys.
         attention: Units of the layers that weigh a behaviour, before the output layer.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:
@@ -127,7 +127,7 @@ class Interest(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        """Weighs and sums."""
+        """Returns the weighted sum of each sample's sequence, `[batch, dim]`."""
         sequence, candidates = inputs
         rows, samples = sequence.flat_values, sequence.value_rowids()
         candidate = tf.gather(candidates, samples)
@@ -137,5 +137,5 @@ class Interest(keras.layers.Layer):
         return tf.math.unsorted_segment_sum(weight * rows, samples, tf.shape(candidates)[0])
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        """Returns what describes the sums: Keras 3 does not trace ragged tensors."""
+        """Returns the spec of the sums: Keras 3 does not trace ragged tensors."""
         return keras.KerasTensor(inputs[1].shape, self.compute_dtype)

@@ -48,7 +48,7 @@ def dlrm(
             authors' program has both.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:
@@ -96,7 +96,7 @@ class PairProducts(keras.layers.Layer):
     """Inner products of all pairs of fields: `[batch, fields, dim]` -> `[batch, pairs]`."""
 
     def call(self, inputs: Any) -> Any:
-        """Multiplies."""
+        """Returns the products of all pairs, in the order of `np.triu_indices`."""
         count = inputs.shape[1]
         products = tf.reshape(tf.matmul(inputs, inputs, transpose_b=True), (-1, count * count))
         first, second = np.triu_indices(count, 1)

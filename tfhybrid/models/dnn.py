@@ -30,7 +30,7 @@ def dnn(
         table: Recipe of the embeddings, or a recipe for each feature.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:

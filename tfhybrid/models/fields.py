@@ -22,9 +22,9 @@ def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str,
     """Returns the settings of each feature's table.
 
     Args:
-        features: The features' names.
+        features: Names of the features.
         table: Settings of all tables, or settings by feature.
-        **changes: Fields with other values.
+        **changes: Fields of `TableConfig` to replace in all settings.
 
     Raises:
         ConfigError: A feature has no settings, or values of `dim` differ.
@@ -55,8 +55,8 @@ def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.Keras
     """Looks up one-valued features, each in the table with its name.
 
     Args:
-        features: Their names.
-        table: Recipe of the tables, or one for each.
+        features: Names of the features.
+        table: Recipe of the tables, or a recipe for each feature.
 
     Returns:
         Inputs, int64 `[batch, 1]` each, and embeddings, float `[batch, features, table.dim]`.
@@ -96,7 +96,7 @@ class Sum(keras.layers.Layer):
     """Sums over axis 1: `[batch, fields, dim]` -> `[batch, dim]`."""
 
     def call(self, inputs: Any) -> Any:
-        """Sums."""
+        """Returns the sums."""
         return tf.reduce_sum(inputs, axis=1)
 
 
@@ -109,7 +109,7 @@ class PairwiseInteractions(keras.layers.Layer):
     """
 
     def call(self, inputs: Any) -> Any:
-        """Sums the products."""
+        """Returns the sum of products of each sample."""
         square_of_sum = tf.square(tf.reduce_sum(inputs, axis=1))
         sum_of_squares = tf.reduce_sum(tf.square(inputs), axis=1)
         return 0.5 * tf.reduce_sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)
@@ -120,9 +120,9 @@ class Bias(keras.layers.Layer):
     """Adds a trained number to each column, initially zero: `[batch, width]` -> the same."""
 
     def build(self, input_shape: Any) -> None:
-        """Creates the numbers."""
+        """Creates the bias."""
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:
-        """Adds them."""
+        """Returns the inputs plus the bias."""
         return inputs + self.bias

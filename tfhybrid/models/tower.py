@@ -10,13 +10,13 @@ from tensorflow import keras
 def tower(
     inputs: keras.KerasTensor, *, hidden: Sequence[int], dropout: float, batch_norm: bool
 ) -> keras.KerasTensor:
-    """Stacks dense layers, each followed by batch normalisation, ReLU and dropout.
+    """Stacks dense layers, each followed by batch normalization, ReLU and dropout.
 
     Args:
-        inputs: float `[batch, width]`.
+        inputs: Inputs of the first layer, float `[batch, width]`.
         hidden: Units of each layer, first to last.
         dropout: Fraction of a layer's activations that is dropped in training, in `[0, 1)`.
-        batch_norm: Whether to normalise before the ReLU. Each rank's moving averages are those of
+        batch_norm: Whether to normalize before the ReLU. Each rank's moving averages are those of
             its own samples.
 
     Returns:

@@ -36,7 +36,7 @@ def xdeepfm(
             order `n + 1`.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalises its activations.
+        batch_norm: Whether the deep network normalizes its activations.
         name: Name of the model.
 
     Returns:
@@ -71,7 +71,7 @@ class Products(keras.layers.Layer):
     """
 
     def call(self, inputs: Any) -> Any:
-        """Multiplies."""
+        """Returns the products."""
         maps, fields = inputs
         products = tf.einsum("bhd,bmd->bdhm", maps, fields)
         return tf.reshape(products, (-1, maps.shape[2], maps.shape[1] * fields.shape[1]))

@@ -1,4 +1,4 @@
-"""A job's metrics: name, meaning and source of each, for all programs that show them.
+"""The metrics of a job: name, meaning and source of each, for all programs that show them.
 
 `tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus use them. Metrics of tables
 are in shared memory, where any process on the host can read them. Metrics of a job are counted by
@@ -22,10 +22,10 @@ class Metric(NamedTuple):
     """A metric of a table or of a job.
 
     Attributes:
-        name: Name without the prefix and without `_total`.
-        kind: `"gauge"`, or `"counter"` if it only grows.
-        meaning: A sentence that describes it.
-        label: The label that distinguishes several values, if there are several.
+        name: Name without `PREFIX` and without the suffix `_total` of counters.
+        kind: Kind for Prometheus, `"gauge"`, or `"counter"` if the value only grows.
+        meaning: Sentence that describes the metric.
+        label: Name of the label that distinguishes several values; empty for a single value.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
 
 class TableMetric(NamedTuple):
-    """A metric of a table, and how it is read from a report."""
+    """Metric of a table, with the function that reads it from a report."""
 
     metric: Metric
     read: Callable[[TableReport], float]
@@ -54,7 +54,7 @@ OF_TABLES = (
     _of_table(
         "new_rows",
         "counter",
-        "Rows that came, by training or by loading.",
+        "Rows that were added, by training or by loading.",
         lambda table: table.rows + table.evicted,
     ),
     _of_table("evicted_rows", "counter", "Rows that were evicted.", lambda table: table.evicted),
@@ -67,7 +67,7 @@ OF_TABLES = (
 
 
 class PassMetric(NamedTuple):
-    """A metric of the passes of a host, and how it is read from a report, by label."""
+    """Metric of the passes of a host, with the function that reads its values by label."""
 
     metric: Metric
     read: Callable[[PassReport], dict[str, float]]
@@ -75,15 +75,15 @@ class PassMetric(NamedTuple):
 
 OF_PASSES = (
     PassMetric(
-        Metric("passes", "counter", "Passes that the ranks of this host have announced."),
+        Metric("passes", "counter", "Passes that the ranks of this host announced."),
         lambda passes: {"": passes.announced},
     ),
     PassMetric(
-        Metric("pass_keys", "counter", "Distinct keys that lookups wanted of passes.", "met"),
+        Metric("pass_keys", "counter", "Distinct keys that lookups searched in passes.", "met"),
         lambda passes: {"hit": passes.hits, "miss": passes.misses},
     ),
     PassMetric(
-        Metric("pass_rows", "counter", "Rows of passes, by how they came; rows written.", "way"),
+        Metric("pass_rows", "counter", "Rows of passes by source, and rows written back.", "way"),
         lambda passes: {
             "fetched": passes.fetched,
             "refreshed": passes.refreshed,
@@ -92,26 +92,29 @@ OF_PASSES = (
         },
     ),
     PassMetric(
-        Metric("pass_received_bytes", "counter", "Rows that came for passes, in bytes."),
+        Metric("pass_received_bytes", "counter", "Bytes of rows received for passes."),
         lambda passes: {"": passes.received_bytes},
     ),
     PassMetric(
-        Metric("fast_tier_rows", "gauge", "Rows in the passes that stand on this host."),
+        Metric("fast_tier_rows", "gauge", "Rows in the open passes of this host."),
         lambda passes: {"": passes.rows},
     ),
     PassMetric(
-        Metric("fast_tier_bytes", "gauge", "Shared memory of the passes that stand."),
+        Metric("fast_tier_bytes", "gauge", "Shared memory of the open passes."),
         lambda passes: {"": passes.bytes},
     ),
 )
 WAITING_KEYS = Metric("waiting_keys", "gauge", "Keys that wait for admission.", "table")
 RANKS = Metric("ranks", "gauge", "Ranks of this host, by state.", "state")
 
-STEPS = Metric("steps", "counter", "Updates that were applied, of all tables together.")
-SAMPLES = Metric("samples", "counter", "Samples of all ranks that were trained on.")
+STEPS = Metric("steps", "counter", "Updates applied, of all tables together.")
+SAMPLES = Metric("samples", "counter", "Samples of all ranks on which the job has trained.")
 PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its steps.", "phase")
 EXCHANGE = Metric(
-    "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
+    "exchange_bytes",
+    "counter",
+    "Bytes of gradients and rows between this host and others.",
+    "direction",
 )
 ROWS_READ = Metric(
     "row_service_rows", "counter", "Rows of sharded tables that lookups read.", "direction"
@@ -120,24 +123,24 @@ ROWS_READ_BYTES = Metric(
     "row_service_bytes", "counter", "The same rows, in bytes on the network.", "direction"
 )
 UPTIME = Metric(
-    "uptime_seconds", "gauge", "How long this run has lasted; it falls when a job is restarted."
+    "uptime_seconds", "gauge", "Time since this run started; falls when a job is restarted."
 )
 MISSING_UPDATES = Metric(
     "missing_updates",
     "gauge",
-    "Updates that rows lacked when embedding nodes sent them: median and most.",
+    "Updates that rows lacked when embedding nodes sent them: median and maximum.",
     "of",
 )
-RESUMED_STEP = Metric("resumed_step", "gauge", "The step at which this run went on.", "source")
+RESUMED_STEP = Metric("resumed_step", "gauge", "Step at which this run resumed.", "source")
 CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
 CHECKPOINT_FAILURES = Metric(
     "checkpoint_failures", "counter", "Checkpoints that could not be written."
 )
 CHECKPOINT_AGE = Metric(
-    "checkpoint_age_seconds", "gauge", "How long ago this run's last checkpoint was complete."
+    "checkpoint_age_seconds", "gauge", "Time since this run's last checkpoint was complete."
 )
 CHECKPOINT_DURATION = Metric(
-    "checkpoint_duration_seconds", "gauge", "How long the last checkpoint was being written."
+    "checkpoint_duration_seconds", "gauge", "Time in which the last checkpoint was written."
 )
 CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
 
@@ -153,15 +156,19 @@ def _of_model(name: str, kind: str, meaning: str) -> Metric:
 
 
 STREAM_UPDATES = _of_model("stream_updates", "counter", "Updates applied by the sync unit.")
-STREAM_REFUSED = _of_model("stream_refused_updates", "counter", "Updates of leases that were over.")
+STREAM_REFUSED = _of_model(
+    "stream_refused_updates", "counter", "Updates refused because their lease had ended."
+)
 STREAM_STALENESS_P50 = _of_model(
     "stream_staleness_p50", "gauge", "Updates applied since its trainer read the weights; median."
 )
 STREAM_STALENESS_P99 = _of_model(
-    "stream_staleness_p99", "gauge", "The same, of the last updates 99% are not above."
+    "stream_staleness_p99",
+    "gauge",
+    "Updates applied since its trainer read the weights; 99th percentile.",
 )
 STREAM_LAG = Metric(
-    "stream_lag_records", "gauge", "Records that no trainer has had, MODEL/QUEUE.", "queue"
+    "stream_lag_records", "gauge", "Records not yet leased to a trainer, by MODEL/QUEUE.", "queue"
 )
 UNPUBLISHED_ROWS = _of_model(
     "unpublished_rows", "gauge", "Rows trained since the last publication."
@@ -177,16 +184,20 @@ LAST_PUBLICATION_BYTES = _of_model(
 )
 PUBLICATION_NUMBER = _of_model("publication_number", "gauge", "Number of the last publication.")
 PUBLICATION_AUC = _of_model(
-    "publication_auc", "gauge", "AUC of the last publication, on rows before they were trained."
+    "publication_auc", "gauge", "AUC of the last publication, on rows before training on them."
 )
-READER_NUMBER = _of_model("reader_publication", "gauge", "Number of the publication that is read.")
-READER_GAPS = _of_model("reader_gaps", "counter", "Bases taken because a delta was missed.")
-READER_FAILURES = _of_model("reader_failures", "counter", "Publications that could not be taken.")
+READER_NUMBER = _of_model(
+    "reader_publication", "gauge", "Number of the publication that the reader serves."
+)
+READER_GAPS = _of_model("reader_gaps", "counter", "Bases loaded because a delta was missed.")
+READER_FAILURES = _of_model(
+    "reader_failures", "counter", "Publications that the reader could not load."
+)
 FRESHNESS_P50 = _of_model(
-    "freshness_p50_seconds", "gauge", "From an event until it can be read; median."
+    "freshness_p50_seconds", "gauge", "Time from an event until it can be read; median."
 )
 FRESHNESS_P99 = _of_model(
-    "freshness_p99_seconds", "gauge", "From an event until it can be read; 99% are not above."
+    "freshness_p99_seconds", "gauge", "Time from an event until it can be read; 99th percentile."
 )
 OF_STREAM = (
     *(STREAM_UPDATES, STREAM_REFUSED, STREAM_STALENESS_P50, STREAM_STALENESS_P99, STREAM_LAG),
@@ -207,19 +218,25 @@ _saved: float | None = None  # when the last checkpoint was complete
 
 
 def note(metric: Metric, value: float, label: str = "") -> None:
-    """Sets a gauge that is kept only here."""
+    """Sets a gauge of this process. Thread-safe.
+
+    Args:
+        metric: The gauge.
+        value: New value.
+        label: Value of the metric's label; empty for a metric without one.
+    """
     with _lock:
         _noted[metric.name, label] = value
 
 
 def count(metric: Metric) -> None:
-    """Increments a counter that is kept only here."""
+    """Increments a counter of this process. Thread-safe."""
     with _lock:
         _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
 
 
 def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields what this process has noted of online training and of publications."""
+    """Yields the metrics of online training that this process recorded: values by label."""
     with _lock:
         noted = dict(_noted)
     for metric in OF_STREAM:
@@ -229,7 +246,12 @@ def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
 
 
 def note_checkpoint(seconds: float, size: int) -> None:
-    """Records that a checkpoint is complete, with its duration and size."""
+    """Records a complete checkpoint. Thread-safe.
+
+    Args:
+        seconds: Time in which it was written.
+        size: Bytes of the checkpoint.
+    """
     global _saved
     count(CHECKPOINTS)
     note(CHECKPOINT_DURATION, seconds)
@@ -259,33 +281,38 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
             yield metric, values
 
 
-def of_store(found: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
+def of_store(report: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
     """Yields the metrics of a job's tables and ranks on this host: values by label."""
-    known = [table for table in found.tables if not table.problem]
-    tables = [table for table in known if not table.name.endswith(native.WAITING_SUFFIX)]
+    readable = [table for table in report.tables if not table.problem]
+    tables = [table for table in readable if not table.name.endswith(native.WAITING_SUFFIX)]
     for metric, read in OF_TABLES:
         yield metric, {table.name: read(table) for table in tables}
     yield (
         WAITING_KEYS,
         {
             table.name.removesuffix(native.WAITING_SUFFIX): table.rows
-            for table in known
+            for table in readable
             if table.name.endswith(native.WAITING_SUFFIX)
         },
     )
     for of_passes, values in OF_PASSES:
-        yield of_passes, values(found.passes)
+        yield of_passes, values(report.passes)
     states: dict[str, float] = dict.fromkeys((state.name.lower() for state in native.RankState), 0)
-    for rank in found.ranks:
+    for rank in report.ranks:
         states[rank.state.name.lower()] += 1
     yield RANKS, states
 
 
 def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
-    """Returns the rates of each table's counters per second.
+    """Returns the rates of the counters per second: table -> metric -> rate.
 
-    A new table starts from zero. For a table that lost its rows (by loading or clearing) the rates
-    are zero.
+    The rates of a table that is new in `now`, or that lost its rows by loading or clearing, are
+    zero.
+
+    Args:
+        before: Earlier report of the store.
+        now: Current report of the store.
+        seconds: Time between the two reports.
     """
     older = {table.name: table for table in before.tables}
     return {
@@ -299,7 +326,13 @@ def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, di
 
 
 def pass_rates(before: PassReport, now: PassReport, seconds: float) -> dict[str, float]:
-    """Returns how much the counters of passes grew in a second, by metric and label."""
+    """Returns the rates of the counters of passes: "METRIC LABEL" -> rate.
+
+    Args:
+        before: Earlier report of the passes.
+        now: Current report of the passes.
+        seconds: Time between the two reports, or another divisor, such as a number of steps.
+    """
     return {
         f"{metric.name} {label}".rstrip(): max(0, value - read(before)[label]) / seconds
         for metric, read in OF_PASSES

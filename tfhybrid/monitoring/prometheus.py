@@ -1,4 +1,4 @@
-"""The metrics of a job for Prometheus."""
+"""The endpoint that serves a job's metrics to Prometheus."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ Values = Iterable[tuple[Metric, dict[str, float]]]
 
 
 class Endpoint:
-    """Serves Prometheus on a port, on a separate thread, until it is closed.
+    """HTTP server of metrics for Prometheus, on a thread of its own. The caller closes it.
 
     Args:
         job: Name of the job.
-        values: Returns the current metrics.
-        port: The port to listen on; 0 for any free port.
-        address: The address to listen on.
+        values: Function that returns the current metrics. The server calls it on its threads, one
+            request at a time.
+        port: Port to listen on; 0 for any free port.
+        address: Address to listen on.
+
+    Attributes:
+        port: Port on which the server listens.
 
     Raises:
         ConfigError: The port is not available.
@@ -43,14 +47,14 @@ class Endpoint:
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stops serving."""
+        """Stops the server, and waits for its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class _Collector(Collector):
-    """Reads the metrics at each request, one request at a time."""
+    """Collector that reads the metrics at each request, one request at a time."""
 
     def __init__(self, job: str, values: Callable[[], Values]) -> None:
         self._job = job
@@ -58,17 +62,17 @@ class _Collector(Collector):
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
-        """Nothing is read before the first request."""
+        """Returns no families, so that registration does not read metrics."""
         return []
 
     def collect(self) -> Iterator[Family]:
         """Yields a family for each metric."""
         with self._lock:
-            found = list(self._values())
+            metrics = list(self._values())
         yield InfoMetricFamily(
             f"{PREFIX}job", "The job.", {"name": self._job, "version": __version__}
         )
-        for metric, values in found:
+        for metric, values in metrics:
             yield _family(metric, values)
 
 

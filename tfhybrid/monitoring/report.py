@@ -1,4 +1,4 @@
-"""Reports on the stores of a host, for processes outside their jobs.
+"""Reports on the stores of a host, for processes outside the jobs.
 
 This module needs neither TensorFlow nor Horovod.
 """
@@ -15,7 +15,13 @@ from tfhybrid.store.table_stats import TableSize
 
 @dataclasses.dataclass(frozen=True)
 class RankReport:
-    """A rank of this host: the state of its process, and its description of itself."""
+    """A rank of this host.
+
+    Attributes:
+        local_rank: Number of the rank on this host, from 0.
+        state: State of its process.
+        description: Text of the rank about itself, such as its process id.
+    """
 
     local_rank: int
     state: RankState
@@ -24,9 +30,15 @@ class RankReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableReport(TableSize):
-    """A table; `evicted` counts from the start of the job.
+    """A table of a store.
 
-    If `problem` is not empty, the other fields are unknown.
+    Attributes:
+        name: Name of the table.
+        problem: Reason why the table cannot be read; empty if it can be read. With a problem, all
+            fields except `name` are unknown.
+        dim: Length of an embedding.
+        optimizer: Name of the optimizer in lower case, or "none".
+        evicted: Number of rows evicted since the job began.
     """
 
     name: str
@@ -41,18 +53,20 @@ class PassReport:
     """The passes of this host's ranks: the fast tier of its sharded tables.
 
     Args:
-        standing: Passes that stand now.
-        rows: In them.
-        bytes: What they take in shared memory.
-        announced: Passes since the job began. All that follows counts since then.
-        hits: Distinct keys of lookups that a pass had.
-        misses: Distinct keys that an open pass of their table had not: they were fetched.
-        asked: Rows that owners were asked for.
-        copied: Rows that another pass of the host had.
-        fetched: Rows that came because they were asked for.
-        refreshed: Rows that came because an update had changed them.
-        received_bytes: Of the rows that came.
-        written: Rows that updates wrote back here, on their owner.
+        standing: Number of open passes now.
+        rows: Number of rows in the open passes.
+        bytes: Shared memory of the open passes.
+        announced: Number of passes announced since the job began. The following fields count since
+            then too.
+        hits: Distinct keys of lookups that a pass contained.
+        misses: Distinct keys of lookups that no open pass of the table contained. They were fetched
+            from their owners.
+        asked: Rows requested from owners.
+        copied: Rows copied from another pass of this host.
+        fetched: Rows received after a request.
+        refreshed: Rows received because an update had changed them.
+        received_bytes: Bytes of received rows.
+        written: Rows that updates wrote back to this host as their owner.
     """
 
     standing: int = 0
@@ -71,7 +85,18 @@ class PassReport:
 
 @dataclasses.dataclass
 class StoreReport:
-    """A job's store. If `problem` is not empty, its tables are unknown."""
+    """The store of a job on this host.
+
+    Attributes:
+        job: Name of the job.
+        directory: Directory of the store.
+        bytes: Size of the store in shared memory.
+        problem: Reason why the store cannot be read; empty if it can be read. With a problem, the
+            tables are unknown.
+        ranks: Ranks of this host.
+        tables: Tables of the store.
+        passes: Passes of the ranks.
+    """
 
     job: str
     directory: str
@@ -88,10 +113,10 @@ class StoreReport:
 
 
 def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
-    """Returns this user's stores in a directory, of running and of dead jobs, by name.
+    """Returns this user's stores in a directory, of running and dead jobs, sorted by name.
 
     Args:
-        directory: The directory of the stores; for this process, `settings.shm_directory()`.
+        directory: Directory of stores, such as `settings.shm_directory()`.
 
     Example:
 
@@ -121,5 +146,5 @@ def _table(fields: list[str]) -> TableReport:
         problem=problem,
         dim=int(dim),
         optimizer=OptimizerKind(kind).name.lower() if kind in list(OptimizerKind) else "none",
-        **dict(zip(native.STATS, map(int, numbers), strict=False)),  # up to `evicted`
+        **dict(zip(native.STATS, map(int, numbers), strict=False)),  # ends at `evicted`
     )

@@ -1,4 +1,4 @@
-"""Clips a step's gradients, including those of tables, as the Keras optimizer is configured."""
+"""Clipping of a step's gradients, including those of tables, by the Keras optimizer's options."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tensorflow import keras
 
 
 class Clipping(NamedTuple):
-    """How a step's reduced gradients are clipped.
+    """Rule by which a step's reduced gradients are clipped.
 
     Args:
-        kind: `"none"`; `"value"`: each number; `"norm"`: each table and each dense variable on its
-            own; `"global_norm"`: all of them together.
-        limit: The largest value or norm.
+        kind: Unit of clipping: `"none"`, `"value"` (each number), `"norm"` (each table and each
+            dense variable on its own) or `"global_norm"` (all of them together).
+        limit: Largest absolute value or norm; unused for `"none"`.
     """
 
     kind: str = "none"
@@ -25,7 +25,7 @@ _OPTIONS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "
 
 
 def clipping_of(optimizer: keras.optimizers.Optimizer) -> Clipping:
-    """Returns how a Keras optimizer clips gradients.
+    """Returns the rule by which a Keras optimizer clips gradients.
 
     Example:
 

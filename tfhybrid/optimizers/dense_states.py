@@ -1,4 +1,4 @@
-"""The state that a Keras optimizer keeps of dense weights, in the order of its native twin's."""
+"""State of a Keras optimizer for dense weights, in the order of its native counterpart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorflow import keras
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.optimizers.twin import twin
 
-# What Keras 3 and Keras 2 call the vectors, in the order of a row's state in the engine.
+# Names of the state vectors in Keras 3 and in Keras 2, in the order of a row's state in the core.
 _NAMES: dict[type, tuple[tuple[str, str], ...]] = {
     keras.optimizers.SGD: (("momentum", "m"),),
     keras.optimizers.Adagrad: (("accumulator", "accumulator"),),
@@ -24,23 +24,23 @@ _NAMES: dict[type, tuple[tuple[str, str], ...]] = {
 
 
 def dense_states(optimizer: Any) -> list[list[Any]]:
-    """Returns an optimizer's state of its dense weights.
+    """Returns the variables in which an optimizer keeps the state of dense weights.
 
     Args:
-        optimizer: A Keras optimizer with a native counterpart (`twin`), built.
+        optimizer: Keras optimizer that is built and has a native counterpart (`twin`).
 
     Returns:
-        As many lists as a row of its twin has vectors of state, in their order. Each has a variable
-        for each dense weight, in the order in which the optimizer was built.
+        A list per state vector of a row of the counterpart, in the same order. Each list has a
+        variable per dense weight, in the order in which the optimizer was built.
 
     Raises:
-        UnsupportedError: It has no counterpart.
+        UnsupportedError: The optimizer has no native counterpart.
     """
     slots = twin(optimizer).slots
     of_kind = next(names for kind, names in _NAMES.items() if isinstance(optimizer, kind))
-    found = [_named(optimizer, *names) for names in of_kind]
+    vectors = [_named(optimizer, *names) for names in of_kind]
     # An optimizer lacks the vectors that its settings do not need.
-    return [variables for variables in found if variables][:slots]
+    return [variables for variables in vectors if variables][:slots]
 
 
 def _named(optimizer: Any, name: str, name_in_keras_2: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The dense half of a step: gradients of all ranks, weighted by their samples."""
+"""The dense part of a step: gradients of all ranks, averaged over their samples."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ WAYS = ("auto", "horovod", "hierarchical")
 
 
 def check_way(way: str) -> None:
-    """Refuses what is not a way to add up dense gradients.
+    """Checks the argument `dense` of `DistributedOptimizer`.
 
     Raises:
-        ConfigError: `dense` is unknown.
+        ConfigError: `way` is not one of `WAYS`.
     """
     if way not in WAYS:
         raise ConfigError(f"dense must be one of {WAYS}. Received: {way!r}")
 
 
 def choose_way(way: str, exchange: str) -> str:
-    """Returns what `"auto"` means for this job; other ways as they are. Every rank must call it.
+    """Replaces `"auto"` by the best way for this job. Every rank must call it.
 
     Args:
-        way: One of `WAYS`.
-        exchange: How sparse gradients travel; among all ranks, so do dense ones.
+        way: Way to add up dense gradients, one of `WAYS`.
+        exchange: Route of sparse gradients. With `"all_ranks"`, dense gradients use Horovod too.
+
+    Returns:
+        `"horovod"` or `"hierarchical"`; equal on all ranks.
     """
     if way != "auto":
         return way
@@ -43,11 +46,11 @@ def choose_way(way: str, exchange: str) -> str:
 
 
 class DenseStep(NamedTuple):
-    """The combined result of all ranks for a step.
+    """Result of a step's dense reduction; equal on all ranks.
 
     Args:
-        gradients: Averages over the samples of all ranks.
-        samples: Samples of all ranks, float32.
+        gradients: Gradients averaged over the samples of all ranks.
+        samples: Number of samples of all ranks, float32.
         active: Number of ranks that still train, float32.
         nonfinite: Number of ranks with a gradient that is not finite, float32.
         stopping: Number of ranks that request to stop after this step, float32.
@@ -61,7 +64,7 @@ class DenseStep(NamedTuple):
 
     @property
     def applies(self) -> tf.Tensor:
-        """Whether to apply the gradients, bool."""
+        """Whether to apply the gradients, bool: false without samples or if one is not finite."""
         return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
 
 
@@ -74,19 +77,19 @@ def reduce(
     meeting: MeetingRef,
     way: str,
 ) -> DenseStep:
-    """Averages dense gradients over the samples of all ranks, in a graph.
+    """Averages dense gradients over the samples of all ranks, in a graph. A collective.
 
-    The other values that ranks exchange are sent in the same group, at no extra cost.
+    The other values that ranks exchange are sent in the same message, at no extra cost.
 
     Args:
         gradients: Gradients of this rank's mean loss, in the same order on all ranks.
-        samples: int64, the number of samples of that mean.
+        samples: Number of samples of this rank, int64.
         active: Whether this rank still trains.
-        nonfinite: bool, whether one of its gradients is not finite.
-        stopping: float32, 1 where this rank wants training to stop after this step, else 0.
-        meeting: Of all ranks, in which they do it. Either way carries its signature, so that ranks
-            that differ wait, and never add up what does not belong together.
-        way: `"horovod"` or `"hierarchical"`.
+        nonfinite: Whether one of this rank's gradients is not finite, bool.
+        stopping: Request of this rank to stop after this step, float32: 1, or 0 for no request.
+        meeting: Meeting of all ranks for this reduction. Both ways send its signature, so ranks
+            with different variables wait instead of adding up gradients that do not match.
+        way: Way to add up the gradients, `"horovod"` or `"hierarchical"`.
     """
     own = tf.stack(
         [
@@ -100,8 +103,8 @@ def reduce(
         return DenseStep(list(gradients), *tf.unstack(own))
     own, number = meeting.begin(own)
     average = _average_by_host if way == "hierarchical" else _average_by_horovod
-    told, averages = average(own, gradients, meeting)
-    return DenseStep(averages, *tf.unstack(meeting.end(told, number)))
+    totals, averages = average(own, gradients, meeting)
+    return DenseStep(averages, *tf.unstack(meeting.end(totals, number)))
 
 
 def _average_by_horovod(
@@ -109,9 +112,9 @@ def _average_by_horovod(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Averages with one allreduce among all ranks."""
     weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
-    *sums, told = distributed.total([*weighted, own], _name_of(meeting))
-    count = tf.maximum(told[0], 1.0)
-    return told, [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
+    *sums, totals = distributed.total([*weighted, own], _name_of(meeting))
+    count = tf.maximum(totals[0], 1.0)
+    return totals, [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
 
 
 def _average_by_host(
@@ -119,12 +122,12 @@ def _average_by_host(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Averages in each host's shared memory, then with an allreduce among the leaders of hosts."""
     wide = [_widened(gradient) for gradient in gradients]
-    told, sums = meeting.sum_on_host(own, wide)
+    totals, sums = meeting.sum_on_host(own, wide)
     if distributed.cross_size() > 1 and distributed.local_rank() == 0:
-        *sums, told = distributed.total_of_hosts([*sums, told], _name_of(meeting))
-        told, sums = meeting.share_on_host(told, sums)
+        *sums, totals = distributed.total_of_hosts([*sums, totals], _name_of(meeting))
+        totals, sums = meeting.share_on_host(totals, sums)
     pairs = zip(sums, gradients, strict=True)
-    return told, [tf.cast(average, gradient.dtype) for average, gradient in pairs]
+    return totals, [tf.cast(average, gradient.dtype) for average, gradient in pairs]
 
 
 def _name_of(meeting: MeetingRef) -> str:
@@ -132,20 +135,21 @@ def _name_of(meeting: MeetingRef) -> str:
 
 
 def _widened(gradient: tf.Tensor) -> tf.Tensor:
-    """Converts for summation in the core: smaller types than float32 are rounded at the end."""
+    """Widens to float32 for the sum in the core, so that smaller types are rounded only once."""
     return gradient if gradient.dtype.size >= 4 else tf.cast(gradient, tf.float32)
 
 
 def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
-    """Returns "variable 'PATH' is ..." for the first unusable gradient, or "".
+    """Describes the first unusable gradient, or returns "" if all can be used.
 
-    A gradient is unusable if it is not finite, or so large that its square may not be.
+    A gradient is unusable if it is not finite, or so large that its square may overflow. The text
+    is the beginning of a sentence: "variable 'PATH' is not finite, or ...".
     """
     if not gradients:
         return tf.constant("")
     finite = tf.stack([_can_be_used(gradient) for gradient in gradients])
-    told = f"is not finite, or beyond {LARGEST_GRADIENT:g},"
-    names = tf.constant([f"variable '{path_of(variable)}' {told}" for variable in variables])
+    problem = f"is not finite, or beyond {LARGEST_GRADIENT:g},"
+    names = tf.constant([f"variable '{path_of(variable)}' {problem}" for variable in variables])
     first = tf.argmin(tf.cast(finite, tf.int32))
     return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 from tensorflow import keras
+from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid._keras import IS_KERAS_3, schedule_of
@@ -46,20 +47,20 @@ _KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
 
 
 class Distributed(_KerasOptimizer):
-    """The mixin of `DistributedOptimizer` for optimizer classes of Keras 2 and 3.
+    """Mixin that `DistributedOptimizer` puts in front of an optimizer class of Keras 2 or 3.
 
     Keras sees only the dense variables; `build` and `step` separate them from the tables.
     """
 
     def start_distributed(self, step: DistributedStep) -> None:
-        """Sets the part that spans all ranks."""
-        # In one plain object: Keras would track variables that are attributes.
+        """Sets the part that needs all ranks; must be called once, before any other method."""
+        # One plain object holds all variables: Keras would track variables that are attributes.
         self.distributed_step = step
         self.sparse_update = step.sparse_update
 
     @classmethod
     def from_config(cls, *_config: Any, **_options: Any) -> NoReturn:
-        """Refuses: the configuration would lack the distributed part."""
+        """Raises `UnsupportedError`, because the configuration lacks the distributed part."""
         name = cls.__name__
         raise UnsupportedError(
             "A copy of a DistributedOptimizer would train each rank separately: its configuration "
@@ -68,7 +69,18 @@ class Distributed(_KerasOptimizer):
         )
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Creates the state of dense variables, and sets the tables' optimizer."""
+        """Creates the state of dense variables, and sets the tables' optimizers.
+
+        Every rank must call it, with the same tables and variables.
+
+        Args:
+            variables: Variables of the model, dense ones and `TableProxy`.
+
+        Raises:
+            ConfigError: The settings of the ranks differ, or a table lacks an event clock.
+            UnsupportedError: The precision policy is mixed_float16, or a table without its own
+                optimizer needs one that has no native counterpart.
+        """
         if keras.mixed_precision.global_policy().name == "mixed_float16":
             raise UnsupportedError(
                 "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
@@ -76,7 +88,7 @@ class Distributed(_KerasOptimizer):
             )
         if self.distributed_step.built:
             return
-        # Not an attribute of this object: Keras would track the variables as the optimizer's own.
+        # Not an attribute of the optimizer: Keras would track the variables as its own.
         self.sparse_update.variables = list(variables)
         proxies = [v for v in variables if isinstance(v, TableProxy)]
         for proxy in proxies:
@@ -86,7 +98,7 @@ class Distributed(_KerasOptimizer):
             )
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
-        # A rank that steps another optimizer meanwhile would never reach the comparison.
+        # A meeting: a rank that steps another optimizer meanwhile would never reach the comparison.
         with current_job().engine.meeting(Meeting("build", self.sparse_update.name)):
             distributed.check_same(recipe_of(self))
             self.distributed_step.choose_dense()
@@ -107,7 +119,13 @@ class Distributed(_KerasOptimizer):
             _warn_of_xla()
 
     def step(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Averages and applies dense gradients, gathers and applies sparse ones."""
+        """Applies the gradients of all ranks to dense variables and tables, as one step.
+
+        Args:
+            gradients: Gradients of this rank, in the order of `variables`; `None` for a variable
+                without one.
+            variables: Dense variables and `TableProxy`.
+        """
         if not self.distributed_step.built:
             with tf.init_scope():
                 self.build(variables)
@@ -133,7 +151,7 @@ class Distributed(_KerasOptimizer):
 
         Call it in custom training loops when this rank's data has ended; every rank must call it.
         `fit` calls it at its end, and tfhybrid's callbacks call it before they use collectives. The
-        model does not run meanwhile, and ranks without samples have no weight.
+        model does not run in these steps, and ranks without samples have no weight.
 
         Example:
 
@@ -177,40 +195,41 @@ class Distributed(_KerasOptimizer):
 
 
 class OfKeras3(Distributed):
-    """For Keras 3, where `fit`, `apply_gradients` and custom loops call `apply`."""
+    """Mixin for Keras 3, where `fit`, `apply_gradients` and custom loops call `apply`."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Does a step over all ranks."""
-        known = self.sparse_update.variables
-        self.step(grads, known if trainable_variables is None else trainable_variables)
+        """Applies the gradients of all ranks, as one step."""
+        built = self.sparse_update.variables
+        self.step(grads, built if trainable_variables is None else trainable_variables)
 
+    @override
     def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
-        """Does Keras's own step."""
         super().apply(gradients, list(variables))
 
+    @override
     def rate(self) -> tf.Tensor:
-        """Returns the rate; a schedule's for this step."""
         return self.learning_rate
 
 
 class OfKeras2(Distributed):
-    """For Keras 2, where `fit` and custom loops call `apply_gradients`."""
+    """Mixin for Keras 2, where `fit` and custom loops call `apply_gradients`."""
 
-    # It needs no conversion by AutoGraph, which would inspect every line.
+    # AutoGraph would inspect every line, although nothing needs a conversion.
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None, **options: Any
     ) -> Any:
-        """Does a step over all ranks; returns the number of steps, as Keras does."""
+        """Applies the gradients of all ranks, as one step. Returns the number of steps."""
         pairs = list(grads_and_vars)
         self.step([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
         return self.iterations
 
+    @override
     def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
-        """Does Keras's own step."""
         super().apply_gradients(zip(gradients, variables, strict=True))
 
+    @override
     def rate(self) -> tf.Tensor:
-        """Returns this step's rate; of a schedule, `learning_rate` is the last step's."""
+        # With a schedule, `learning_rate` is the rate of the last step.
         schedule = schedule_of(self)
         return self.learning_rate if schedule is None else schedule(self.iterations)

@@ -38,11 +38,11 @@ def DistributedOptimizer(
     update: str = "batch",
     dense: str = "auto",
 ) -> keras.optimizers.Optimizer:
-    """Wraps a Keras optimizer so that a step spans all ranks, for dense weights and tables.
+    """Wraps a Keras optimizer so that its step combines all ranks and updates the tables.
 
     Dense gradients are averaged over the samples of all ranks, and every rank applies them to its
-    copy. Sparse gradients go to the leader of each host; for each key they are summed, divided
-    according to `reduction`, and applied once per host. Tables without their own optimizer use the
+    copy. Sparse gradients go to the leader of each host, which sums them by key, divides the sums
+    according to `reduction`, and applies them once. Tables without their own optimizer use the
     native counterpart of the Keras optimizer and follow its learning rate. `clipvalue`, `clipnorm`
     and `global_clipnorm` clip the reduced gradients: a table's gradients in a step, each key once,
     count as those of one variable.
@@ -56,31 +56,33 @@ def DistributedOptimizer(
         reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred;
             `"mean"` weights ranks by their samples and divides by all samples (N ranks with batches
             of B then equal one rank with N * B); `"sum"` does not divide.
-        exchange: How sparse gradients travel between hosts. `"leaders"`: merged in each host's
-            shared memory, then an allgather among leaders. `"owner"`: likewise, but each key is
-            reduced by one leader. `"all_ranks"`: an allgather of all ranks' gradients. On one host
-            the first two are the same and use only shared memory. All give the same bits.
-        wire_dtype: `"bfloat16"` halves the gradients' bytes between hosts; all hosts still get the
-            same bits.
-        on_nonfinite: What to do with a step in which a gradient is NaN or infinite: `"raise"` an
-            error on all ranks, or `"skip"` the step on all ranks with a warning. Either names the
-            key and table, or the variable, and the rank. A skipped step counts as a step.
-        event_clock: A `layers.EventClock`, for tables that evict rows by event time. The latest
+        exchange: Route of sparse gradients between hosts. `"leaders"` merges them in each host's
+            shared memory, and the leaders exchange the merged gradients by an allgather. `"owner"`
+            merges them too, but only one leader reduces each key. `"all_ranks"` is an allgather of
+            all ranks' gradients. On one host the first two are the same and use only shared memory.
+            All routes give the same bits.
+        wire_dtype: Type of gradients between hosts, `"float32"` or `"bfloat16"`, which halves their
+            bytes. All hosts get the same bits with either.
+        on_nonfinite: Reaction to a gradient that is NaN or infinite: `"raise"` an error on all
+            ranks, or `"skip"` the step on all ranks with a warning. Both name the key and table, or
+            the variable, and the rank. A skipped step counts as a step.
+        event_clock: `layers.EventClock` for tables that evict rows by event time. The latest
             time over all ranks counts.
         backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
             exchanged and applied, as in `hvd.DistributedOptimizer`.
-        update: `"pass"` sums the gradients of a pass, as `backward_passes_per_step` does those of
-            its calls, and applies them once: rows and dense weights stay as they are within a pass.
-            The data must come from `data.announce(..., optimizer=...)`. The first rank whose pass
-            ends, because it has all its batches, its bytes are used up or the data end, ends it for
-            all. With `"batch"`, passes do not matter.
-        dense: How dense gradients are added up over ranks: `"horovod"`, by its ring allreduce among
-            all ranks; `"hierarchical"`, in each host's shared memory in the order of ranks, and by
-            the ring among the leaders of hosts. `"auto"` is hierarchical where hosts have several
-            ranks and no GPUs, unless `exchange` is `"all_ranks"`.
+        update: Unit of an update: `"batch"`, or `"pass"`, which sums the gradients of all batches
+            of a pass and applies them once, so rows and dense weights do not change within a pass.
+            The data must then come from `data.announce(..., optimizer=...)`. A pass ends for all
+            ranks when it ends for the first one, because that rank has trained all its batches, its
+            bytes are used up or its data end.
+        dense: Way to add up dense gradients: `"horovod"` is Horovod's allreduce among all ranks;
+            `"hierarchical"` adds in each host's shared memory in the order of ranks, and uses
+            Horovod only among the leaders. `"auto"` is hierarchical if hosts have several ranks and
+            no GPUs, unless `exchange` is `"all_ranks"`.
 
     Returns:
-        An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.
+        An instance of a subclass of the optimizer's class, for `model.compile` or a custom loop. It
+        has an additional method `join`.
 
     Raises:
         UnsupportedError: The optimizer has an option that would affect only dense variables.

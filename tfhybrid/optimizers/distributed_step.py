@@ -30,14 +30,14 @@ UPDATES = ("batch", "pass")
 
 
 class Trained:
-    """What one `apply` trains, and how.
+    """Tables and dense variables that have gradients in a step, with the functions to train them.
 
     Args:
-        proxies: Proxies of the tables with gradients.
-        variables: The dense variables with gradients.
-        rates: Returns the learning rates of the tables, float32 `[tables]`.
-        apply_dense: Applies gradients, one per dense variable, and counts the step.
-        count: Counts a step in which nothing is applied.
+        proxies: Proxies of the tables.
+        variables: Dense variables.
+        rates: Function that returns the learning rates of the tables, float32 `[tables]`.
+        apply_dense: Function that applies gradients, one per dense variable, and counts the step.
+        count: Function that counts a step in which nothing is applied.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class Trained:
         self.count = count
 
     def same_as(self, other: Trained) -> bool:
-        """Whether both train the same variables and tables, in the same order."""
+        """Returns whether both have the same tables and variables, in the same order."""
         mine, theirs = [*self.proxies, *self.variables], [*other.proxies, *other.variables]
         return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
 
 
 class GradientSink(Protocol):
-    """Takes the gradients of a job of one rank, instead of its own weights."""
+    """Receiver of the gradients of a job with one rank, which then does not apply them itself."""
 
     def take(
         self, trained: Trained, contribution: Contribution, dense: Sequence[tf.Tensor]
     ) -> None:
-        """Takes those of a step, in its graph.
+        """Takes the gradients of a step. Called while the graph of the step is traced.
 
         Args:
-            trained: What has gradients.
-            contribution: Gradients of the tables, and what is wrong with any gradient.
-            dense: One per dense variable.
+            trained: Tables and variables that have gradients.
+            contribution: Gradients of the tables, and the failure if any gradient is not finite.
+            dense: Averaged gradients, one per dense variable.
         """
 
 
@@ -79,11 +79,15 @@ class DistributedStep:
     """The part of an optimizer step that needs all ranks.
 
     Args:
-        sparse_update: The half that updates the tables.
-        on_nonfinite: `"raise"` or `"skip"`.
-        passes: Micro-batches per step.
-        dense: How dense gradients are added up over ranks (`dense_step.WAYS`).
-        update: `"batch"`, or `"pass"`: a step has the micro-batches of a pass.
+        sparse_update: Part of the step that updates the tables.
+        on_nonfinite: Reaction to a gradient that is not finite, `"raise"` or `"skip"`.
+        passes: Number of micro-batches per step.
+        dense: Way to add up dense gradients, one of `dense_step.WAYS`.
+        update: Unit of an update, `"batch"` or `"pass"`. With `"pass"`, a step has as many
+            micro-batches as the pass has batches.
+
+    Raises:
+        ConfigError: An argument is out of range, or they contradict each other.
     """
 
     def __init__(
@@ -105,8 +109,8 @@ class DistributedStep:
             )
         if update not in UPDATES or (update == "pass" and passes > 1):
             raise ConfigError(
-                f"update must be one of {UPDATES}; with 'pass', the passes of the data say how "
-                "many batches a step has, and backward_passes_per_step does not. "
+                f"update must be one of {UPDATES}. With 'pass', backward_passes_per_step must be "
+                "1, because the passes of the data determine the batches of a step. "
                 f"Received: update={update!r}, backward_passes_per_step={passes!r}"
             )
         dense_step.check_way(dense)
@@ -115,13 +119,13 @@ class DistributedStep:
         self.passes = passes
         self.update = update
         self.micro_batches = MicroBatches(passes > 1 or update == "pass")
-        # Where passes end; None if they do not end steps.
+        # Decides where a pass ends; None with update="batch".
         self.boundary = PassBoundary(self.micro_batches) if update == "pass" else None
-        # Called around each step in which this rank takes part without samples.
+        # Callbacks whose hooks run around each step that this rank joins without samples.
         self.idle_callbacks: list[Any] = []
-        self.joined = False  # by a callback, in this epoch
-        # Where a restored model continues within an epoch, and the optimizer's step there; and how
-        # many steps of the epoch preceded those of `fit` (`checkpoint/broken_epoch.py`).
+        self.joined = False  # whether a callback has called join() in this epoch
+        # Position within an epoch at which a restored model resumes, with the optimizer's step; and
+        # the number of the epoch's steps before those of `fit` (`checkpoint/broken_epoch.py`).
         self.broken_off: tuple[Any, int] | None = None
         self.steps_before = 0
         # Whether this rank requests to stop, and how many ranks did so in the last step.
@@ -136,11 +140,11 @@ class DistributedStep:
 
     @property
     def built(self) -> bool:
-        """Whether it knows what is trained."""
+        """Whether `build` was called, so the tables and variables are known."""
         return self._trained is not None
 
     def choose_dense(self) -> None:
-        """Chooses how dense gradients are added up, if that is open. Every rank must call it."""
+        """Replaces `dense="auto"` by the best way for this job. Every rank must call it."""
         self.dense = dense_step.choose_way(self.dense, self.sparse_update.exchange)
         if self.dense == "horovod" and distributed.has_long_cycle() and distributed.rank() == 0:
             _log.warning(
@@ -149,14 +153,17 @@ class DistributedStep:
             )
 
     def build(self, trained: Trained) -> None:
-        """Sets what the optimizer was built for: the default for what ranks exchange."""
+        """Sets the tables and variables to exchange in steps without data."""
         self.micro_batches.build(trained.variables)
         self._remember(trained)
 
     def send_to(self, sink: GradientSink | None) -> None:
-        """Has the gradients of later steps taken by somebody else; `None` applies them again.
+        """Sends the gradients of later steps to a sink instead of applying them.
 
-        A graph that was traced before goes on as it was: trace it again.
+        A graph that is already traced does not change: trace it again.
+
+        Args:
+            sink: Receiver of the gradients; `None` applies them to the weights again.
         """
         self._sink = sink
         if self._trained is not None:
@@ -169,12 +176,12 @@ class DistributedStep:
         sparse: Sequence[tf.IndexedSlices],
         dense: Sequence[tf.Tensor],
     ) -> None:
-        """Does a step, or a micro-batch of one.
+        """Runs a step, or one micro-batch of a step. Every rank must call it or `join`.
 
         Args:
-            trained: The variables and tables with gradients.
-            sparse: The gradients of tables.
-            dense: The gradients of dense variables.
+            trained: Tables and variables that have gradients.
+            sparse: Gradients of the tables, in the order of `trained.proxies`.
+            dense: Gradients of the dense variables, in the order of `trained.variables`.
         """
         self._remember(trained)
         if tf.executing_eagerly():
@@ -189,17 +196,17 @@ class DistributedStep:
         dense: Sequence[tf.Tensor],
     ) -> None:
         samples = _samples_of(sparse)
-        found = dense_step.find_nonfinite(dense, trained.variables)
+        problem = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
             passes = self.passes if self.boundary is None else LONGEST_PASS
             summands = distributed.size() * passes
             in_tables = update_ops.find_nonfinite(update, sparse, summands)
-            found = tf.where(tf.equal(in_tables, ""), found, in_tables)
+            problem = tf.where(tf.equal(in_tables, ""), problem, in_tables)
         if not self.micro_batches.several:
-            self._finish(trained, sparse, dense, samples, found)
+            self._finish(trained, sparse, dense, samples, problem)
             return
-        waiting = self.micro_batches.add(trained.variables, dense, samples, found)
+        waiting = self.micro_batches.add(trained.variables, dense, samples, problem)
         length = tf.constant(self.passes, tf.int64)
         if self.boundary is not None:
             length = self.boundary.length(waiting, self._meeting(trained, "pass"))
@@ -217,7 +224,11 @@ class DistributedStep:
         tf.cond(complete, _branch(step), _branch(keep))
 
     def join(self) -> None:
-        """Joins the other ranks' steps with zero samples until every rank has called it."""
+        """Joins the other ranks' steps with zero samples until every rank has called it.
+
+        Raises:
+            ConfigError: The optimizer is not built, so the shapes to exchange are unknown.
+        """
         if not self.built:
             if distributed.size() == 1:
                 return
@@ -239,14 +250,14 @@ class DistributedStep:
             return
         self._trained = trained
 
-        # In graphs, not eagerly: Horovod does not get the names of eager operations, by which it
-        # matches those of different ranks.
+        # In graphs, because Horovod matches the operations of ranks by their names, and eager
+        # operations have none.
         @tf.function(autograph=False, reduce_retracing=True)
         def run_in_graph(sparse: list[tf.IndexedSlices], dense: list[tf.Tensor]) -> None:
             self._run(trained, sparse, dense)
 
-        # Two graphs without samples: if all ranks end together, the larger one is never traced.
-        # They have an argument, because TensorFlow would fold a sum of constants.
+        # Two graphs for steps without samples: if all ranks end together, the larger one is never
+        # traced. They take arguments, because TensorFlow would fold a sum of constants.
         @tf.function(autograph=False)
         def reduce(samples: tf.Tensor) -> dense_step.DenseStep:
             zeros = [
@@ -257,9 +268,9 @@ class DistributedStep:
             return self._reduce(zeros, samples, False, tf.constant(False), meeting)
 
         @tf.function(autograph=False)
-        def use(*told: tf.Tensor) -> None:
+        def use(*fields: tf.Tensor) -> None:
             none = no_gradients(trained.proxies), tf.constant(0, tf.int64), tf.constant("")
-            step = dense_step.DenseStep([*told[:-4]], *told[-4:])
+            step = dense_step.DenseStep([*fields[:-4]], *fields[-4:])
             self._apply(trained, self._contribution(*none), lambda: step)
 
         @tf.function(autograph=False)
@@ -272,7 +283,7 @@ class DistributedStep:
         self._use_without_samples = use
 
     def _idle_step(self) -> bool:
-        """Takes part in a step; returns whether any rank still trains."""
+        """Joins one step without samples. Returns whether any rank still trains."""
         trained = self._trained
         assert trained is not None
         for callback in self.idle_callbacks:
@@ -290,17 +301,20 @@ class DistributedStep:
         return True
 
     def _meeting(self, trained: Trained, what: str) -> MeetingRef:
-        """Returns the meeting of a `"step"` or a `"pass"`: all ranks must train the same in it."""
-        # Keras may number paths differently on each rank, so variables are known by their places.
-        places = {
-            id(variable): place for place, variable in enumerate(self.sparse_update.variables)
+        """Returns the meeting of a `"step"` or a `"pass"`.
+
+        Ranks meet only if they train the same tables and variables in it.
+        """
+        # Keras may number paths differently on each rank, so the order identifies variables.
+        numbers = {
+            id(variable): number for number, variable in enumerate(self.sparse_update.variables)
         }
         meeting = Meeting(
             what,
             self.sparse_update.name,
             tuple(proxy.table.name for proxy in trained.proxies),
             tuple(
-                f"variable {places.get(id(variable), '?')} ({tf.as_dtype(variable.dtype).name} "
+                f"variable {numbers.get(id(variable), '?')} ({tf.as_dtype(variable.dtype).name} "
                 f"{list(variable.shape)})"
                 for variable in trained.variables
             ),
@@ -329,18 +343,18 @@ class DistributedStep:
         sparse: Sequence[tf.IndexedSlices],
         dense: Sequence[tf.Tensor],
         samples: tf.Tensor,
-        found: tf.Tensor,
+        problem: tf.Tensor,
     ) -> None:
-        nonfinite = tf.not_equal(found, "")
+        nonfinite = tf.not_equal(problem, "")
         if not self._raises:
             tf.cond(
                 nonfinite,
-                lambda: tf.py_function(self._warn, [found], tf.int64),
+                lambda: tf.py_function(self._warn, [problem], tf.int64),
                 lambda: tf.constant(0, tf.int64),
             )
         self._apply(
             trained,
-            self._contribution(sparse, samples, found),
+            self._contribution(sparse, samples, problem),
             lambda: self._reduce(dense, samples, True, nonfinite, self._meeting(trained, "step")),
         )
 
@@ -358,11 +372,11 @@ class DistributedStep:
         return step
 
     def _contribution(
-        self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, found: tf.Tensor
+        self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, problem: tf.Tensor
     ) -> Contribution:
-        nonfinite = tf.not_equal(found, "")
+        nonfinite = tf.not_equal(problem, "")
         here = distributed.here()
-        why = tf.strings.join(["The gradient of ", found, f" on {here}. No table was updated"])
+        why = tf.strings.join(["The gradient of ", problem, f" on {here}. No table was updated"])
         return Contribution(
             gradients=sparse,
             samples=samples,
@@ -379,8 +393,8 @@ class DistributedStep:
     ) -> None:
         """Posts the sparse gradients, and applies all ranks' gradients to the dense variables.
 
-        For a restart from memory, the dense half comes first, and its result is kept before the
-        post: if a table has the update, the state that belongs to it has been kept.
+        For a restart from memory, dense weights are updated and kept first, and sparse gradients
+        are posted afterwards. So if a table has an update, its dense state has been kept.
         """
         if self._sink is not None:
             self._sink.take(trained, contribution, reduce().gradients)
@@ -395,7 +409,7 @@ class DistributedStep:
             self._update_tables(trained, contribution, trained.rates())
             step = self._apply_dense(trained, reduce())
         else:
-            rates = tf.identity(trained.rates())  # before the dense half changes
+            rates = tf.identity(trained.rates())  # before the dense step counts up
             step = self._apply_dense(trained, reduce())
             with tf.control_dependencies([keeper.keep(trained.proxies)]):
                 self._update_tables(trained, contribution, rates)
@@ -416,10 +430,10 @@ class DistributedStep:
     def _apply_clipped(
         self, trained: Trained, contribution: Contribution, step: dense_step.DenseStep
     ) -> dense_step.DenseStep:
-        """Applies gradients that are clipped by the norm over dense variables and tables together.
+        """Applies gradients clipped by the global norm, over dense variables and tables together.
 
-        The post contains the dense part of the norm. The leader's result comes with the tables'
-        next version, for which the dense half waits.
+        The post contains the dense part of the norm. The leader returns the factor with the tables'
+        next version, so the dense step waits for that version.
         """
         squares = update_ops.square_sum(step.gradients)
         if trained.proxies:
@@ -440,17 +454,17 @@ class DistributedStep:
         )
         return step
 
-    def _warn(self, found: tf.Tensor) -> int:
+    def _warn(self, problem: tf.Tensor) -> int:
         _log.warning(
             "The gradient of %s on %s: the step is skipped on all ranks",
-            found.numpy().decode(),
+            problem.numpy().decode(),
             distributed.here(),
         )
         return 0
 
 
 def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-    """Returns the number of samples of the batch, int64; 1 if no lookup has it."""
+    """Returns the number of samples of the batch, int64; 1 if no lookup recorded it."""
     for slices in sparse:
         samples = samples_of(slices)
         if samples is not None:
@@ -459,7 +473,7 @@ def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
 
 
 def _raise(proxies: Sequence[TableProxy]) -> None:
-    """Raises on this rank the error that a rank found in its gradients."""
+    """Raises the error that some rank found in its gradients, on this rank too."""
     if not proxies:
         tf.debugging.Assert(False, ["A gradient is not finite, or too large, on one of the ranks"])
         return
@@ -468,7 +482,7 @@ def _raise(proxies: Sequence[TableProxy]) -> None:
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:
-    """Returns `do` as a branch of a condition; both branches must return the same types."""
+    """Wraps `do` as a branch of `tf.cond`, whose branches must return the same types."""
 
     def branch() -> tf.Tensor:
         do()

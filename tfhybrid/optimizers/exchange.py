@@ -1,4 +1,4 @@
-"""Combines the hosts' merged gradients into one update, among the leaders."""
+"""Exchange of the hosts' merged gradients among the leaders."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from tfhybrid.ops.update_ops import StepNumbers, UpdateRef
 
 
 def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -> None:
-    """Merges the posts of this host's ranks, exchanges them, and applies those of all hosts.
+    """Merges the posts of this host's ranks, exchanges them, and applies the posts of all hosts.
+
+    The leader of every host must call it, in jobs with several hosts. If one leader cannot apply
+    the update, none does, and all raise the error at the next lookup.
 
     Args:
-        update: The update; on the leader, with several hosts.
-        numbers: Numbers of the step.
-        name: Identifies its collectives.
+        update: The update, already posted by the ranks of this host.
+        numbers: Learning rates and the dense part of the norm of the step.
+        name: Prefix of the names of the collectives; equal on all hosts.
     """
     message, splits = update_ops.merge_host(update)
     if update.exchange == "owner":
-        shares = distributed.scatter_to_hosts(message, splits, f"{name}.shares")
-        message = update_ops.merge_owned(update, shares)
+        parts = distributed.scatter_to_hosts(message, splits, f"{name}.shares")
+        message = update_ops.merge_owned(update, parts)
     messages = distributed.gather_from_hosts(message, f"{name}.messages")
     vote, complaint = update_ops.stage_update(update, messages)
     complaints = tf.cond(

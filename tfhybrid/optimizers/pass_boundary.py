@@ -1,4 +1,4 @@
-"""Where a pass ends for all ranks, with `DistributedOptimizer(update="pass")`."""
+"""Agreement of all ranks on the end of a pass, for `DistributedOptimizer(update="pass")`."""
 
 from __future__ import annotations
 
@@ -9,58 +9,64 @@ from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.optimizers.micro_batches import MicroBatches
 
 LONGEST_PASS = 4096
-"""Most batches of a pass. It bounds how many gradients of a key one update adds up."""
+"""Maximum number of batches of a pass. It bounds the gradients per key that one update sums."""
 
 
 class PassBoundary:
-    """The length of each pass, which all ranks agree on when the pass begins.
+    """Length of each pass, on which all ranks agree when the pass begins.
 
-    The data of a rank offer the batches that stand announced. The step that trains the first of
-    them meets the other ranks once: the pass has as many batches as the rank offers that has the
-    fewest. Ranks without data offer nothing, and do not count.
+    The data pipeline of a rank offers the announced batches. In the step that trains the first of
+    them, the ranks meet and choose the smallest offer as the length of the pass. Ranks without data
+    do not count.
 
     Args:
-        micro_batches: The batches of the pass that wait for its update.
+        micro_batches: Batches of the pass that wait for its update.
+
+    Attributes:
+        total: Number of batches that this rank has trained since the optimizer was created, int64;
+            a restart from memory keeps it.
     """
 
     def __init__(self, micro_batches: MicroBatches) -> None:
         self._micro_batches = micro_batches
         self._offered = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._length = tf.Variable(0, dtype=tf.int64, trainable=False)
-        # Of this rank, since the optimizer was made; a restart from memory keeps it.
         self.total = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @property
     def longest(self) -> int:
-        """Most batches of a pass."""
+        """Maximum number of batches of a pass."""
         return LONGEST_PASS
 
     @property
     def trained(self) -> int:
-        """Batches that this rank has trained; not in a graph."""
+        """Number of batches that this rank has trained; only outside a graph."""
         return int(self.total)
 
     @property
     def waiting(self) -> int:
-        """Those of them that wait for their update; not in a graph."""
+        """Number of trained batches that wait for their update; only outside a graph."""
         return self._micro_batches.waiting
 
     def offer(self, batches: int) -> None:
-        """Says that a batch is about to be trained; not in a graph.
+        """Announces that the next batch will be trained; only outside a graph.
 
         Args:
-            batches: That stand announced from this one on; 0 if there is none.
+            batches: Number of announced batches, including the next one; 0 if there is none.
         """
         self._offered.assign(batches)
 
     def length(self, waiting: tf.Tensor, meeting: MeetingRef) -> tf.Tensor:
-        """Returns how many batches the pass has, int64, in a graph; the first one agrees on it.
+        """Returns the number of batches of the pass, int64, in a graph.
+
+        The first batch of a pass is a collective: all ranks agree on the length in it. The graph
+        fails if the batch was not offered.
 
         Args:
-            waiting: int64, the batches of the pass so far, this one included.
-            meeting: Of all ranks, when a pass begins.
+            waiting: Number of batches of the pass so far, including this one, int64.
+            meeting: Meeting of all ranks at the beginning of a pass.
         """
-        # The data offer while the batch is fetched, which `waiting` depends on.
+        # `offer` runs while the batch is fetched, and `waiting` depends on the batch.
         with tf.control_dependencies([waiting]):
             offered = self._offered.read_value()
             missing = tf.debugging.Assert(
@@ -82,11 +88,11 @@ class PassBoundary:
 
 
 def agree(offered: tf.Tensor, meeting: MeetingRef) -> tf.Tensor:
-    """Returns the length of a pass, int64, in a graph; 0 if no rank has data.
+    """Returns the length of a pass, int64, in a graph; 0 if no rank has data. A collective.
 
     Args:
-        offered: int64, the batches that this rank could train; 0 if its data have ended.
-        meeting: As of `PassBoundary.length`.
+        offered: Number of batches that this rank could train, int64; 0 if its data have ended.
+        meeting: Meeting of all ranks at the beginning of a pass.
     """
     if distributed.size() == 1:
         return offered

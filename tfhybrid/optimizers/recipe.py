@@ -1,4 +1,4 @@
-"""The settings on which training depends besides the data; equal on all ranks."""
+"""Settings on which the result of training depends, besides the data; equal on all ranks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tfhybrid.layers.table_proxy import TableProxy
 
 
 def recipe_of(optimizer: Any) -> dict[str, Any]:
-    """Returns, by description, what must be equal on every rank of a job, as JSON.
+    """Returns the settings that must be equal on every rank: description -> value, ready for JSON.
 
     Names of dense variables are left out: Keras numbers them depending on what else was built.
 
     Args:
-        optimizer: A distributed optimizer that is built.
+        optimizer: Distributed optimizer that is built.
     """
     tables = [v.table for v in optimizer.sparse_update.variables if isinstance(v, TableProxy)]
     dense = [v for v in optimizer.sparse_update.variables if not isinstance(v, TableProxy)]
     options = optimizer.get_config()
-    del options["name"]  # which Keras may number
-    found: Mapping[str, Any] = {
+    del options["name"]  # Keras may number it
+    settings: Mapping[str, Any] = {
         "tables, in their order": [table.name for table in tables],
         **{f"table '{table.name}'": described(table) for table in tables},
         "optimizer": type(optimizer).__name__,
@@ -39,17 +39,17 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
             for number, variable in enumerate(dense)
         },
     }
-    return json.loads(json.dumps(found, default=str))
+    return json.loads(json.dumps(settings, default=str))
 
 
 class Described(Protocol):
-    """A table, open or not."""
+    """Table whose settings can be compared; it need not be open."""
 
     dim: int
     config: TableConfig
 
 
 def described(table: Described) -> list[Any]:
-    """Returns the settings on which a table's rows depend, besides its optimizer."""
+    """Returns the settings on which a table's rows depend, without its optimizer."""
     config = table.config
     return [table.dim, *config.initializer.native, config.policy, str(config.placement)]

@@ -1,4 +1,4 @@
-"""The sparse half of a step: sends the gradients of all ranks to the leaders, which apply them."""
+"""The sparse part of a step: the leaders apply the sparse gradients of all ranks to the tables."""
 
 from __future__ import annotations
 
@@ -26,24 +26,27 @@ WIRE_DTYPES = ("float32", "bfloat16")
 
 
 class StateKeeper(Protocol):
-    """Keeps the dense state that belongs to an update."""
+    """Keeper of the dense state that belongs to an update, for a restart from memory."""
 
     def keep(self, proxies: Sequence[TableProxy]) -> tf.Operation:
-        """Keeps the state, before the update of these tables is posted."""
+        """Returns an op that keeps the state. Run it before posting the update of these tables."""
 
 
 class SparseUpdate:
-    """Applies sparse gradients to tables, the same on every host.
+    """Application of sparse gradients to tables, with the same result on every host.
 
     Args:
-        reduction: By what a key's summed gradient is divided: `"frequency"`, the number of ranks in
-            which it occurred; `"mean"`, the samples of all ranks, where each rank is weighted by
-            its samples; `"sum"`, nothing.
-        exchange: How gradients travel between hosts, one of `EXCHANGES`.
-        wire_dtype: To what gradients are rounded between hosts, one of `WIRE_DTYPES`.
-        clipping: How reduced gradients are clipped.
-        event_clock: Provides the event time of each step.
-        name: Identifies its collectives.
+        reduction: Divisor of a key's summed gradient: `"frequency"` is the number of ranks in which
+            the key occurred; `"mean"` is the samples of all ranks, after weighting each rank by its
+            samples; `"sum"` does not divide.
+        exchange: Route of gradients between hosts, one of `EXCHANGES`.
+        wire_dtype: Type to which gradients are rounded between hosts, one of `WIRE_DTYPES`.
+        clipping: Rule by which reduced gradients are clipped.
+        event_clock: Clock for tables that evict rows by event time; `None` without such tables.
+        name: Prefix of the names of the collectives; equal on all ranks.
+
+    Raises:
+        ConfigError: An argument is not one of the allowed values.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class SparseUpdate:
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
 
     def configuration(self) -> dict[str, Any]:
-        """Returns the settings of updates, apart from those of the Keras optimizer."""
+        """Returns the settings of updates, without those of the Keras optimizer."""
         tables = {}
         for table in [v.table for v in self.variables if isinstance(v, TableProxy)]:
             rate: Any = self._optimizers[table.name].learning_rate
@@ -93,16 +96,16 @@ class SparseUpdate:
         }
 
     def event_time(self) -> tf.Tensor:
-        """Returns the latest event time that this rank has seen, int64."""
+        """Returns the latest event time of this rank, int64; `native.NO_TIME` without a clock."""
         if self._event_clock is None:
             return tf.constant(native.NO_TIME, tf.int64)
         return self._event_clock.latest
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
-        """Sets a table's optimizer, before the first `apply` with the table.
+        """Sets a table's optimizer. Must be called before the first `apply` with the table.
 
         Raises:
-            ConfigError: Rows are evicted by event time, but there is no clock.
+            ConfigError: The table evicts rows by event time, but there is no clock.
         """
         table = proxy.table
         eviction = table.config.eviction
@@ -117,10 +120,10 @@ class SparseUpdate:
         self._optimizers[table.name] = optimizer
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:
-        """Returns the update of some tables, for the other methods.
+        """Returns a reference to the update of some tables, for `apply` and ops.
 
         Raises:
-            ConfigError: The optimizer was not built for one of them.
+            ConfigError: The optimizer was not built for one of the tables.
         """
         unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
         if unknown:
@@ -150,14 +153,20 @@ class SparseUpdate:
         """Returns the rates of tables, float32 `[tables]`.
 
         Args:
-            proxies: The tables' proxies.
-            keras_rate: Returns the learning rate for tables without their own.
+            proxies: Proxies of the tables.
+            keras_rate: Function that returns the learning rate for tables without their own.
             iterations: Number of updates so far, for schedules.
         """
         return tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
 
     def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
-        """Updates the tables with the gradients of all ranks."""
+        """Updates the tables with the gradients of all ranks. Every rank must call it.
+
+        Args:
+            update: Reference from `update_of`.
+            contribution: Gradients of this rank.
+            numbers: Learning rates and the dense part of the norm of the step.
+        """
         if update.exchange == "all_ranks":
             message = update_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
@@ -166,7 +175,7 @@ class SparseUpdate:
         posted = update_ops.post_gradients(update, contribution, numbers)
         job = current_job()
         if job.is_leader and job.several_hosts and not update.sharded:
-            # In a graph the proxies order what follows; otherwise the order of calls does.
+            # Outside a graph, `posted` is None and the order of calls suffices.
             with tf.control_dependencies([posted] if posted is not None else []):
                 exchange_between_hosts(update, numbers, f"tfhybrid.{self.name}")
 
@@ -185,7 +194,7 @@ class SparseUpdate:
 def checked_gradients(
     proxies: Sequence[TableProxy], gradients: Sequence[Any]
 ) -> list[tf.IndexedSlices]:
-    """Returns the gradients of tables.
+    """Checks the gradients of tables, and converts them to tensors.
 
     Raises:
         UnsupportedError: A gradient is not the `tf.IndexedSlices` of a lookup.
@@ -208,7 +217,7 @@ def checked_gradients(
 
 
 def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
-    """Returns the gradients of a rank without samples."""
+    """Returns empty gradients, for a rank without samples."""
     dims = [proxy.table.dim for proxy in proxies]
     none = tf.zeros([0], tf.int64)
     return [

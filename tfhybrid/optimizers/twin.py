@@ -1,4 +1,4 @@
-"""Finds the native counterpart of a Keras optimizer, for the rows of tables."""
+"""The native counterpart of a Keras optimizer, for the rows of tables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tfhybrid.errors import UnsupportedError
 
 
 def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
-    """Returns the native counterpart of a Keras optimizer; it follows the Keras learning rate.
+    """Returns the native counterpart of a Keras optimizer. It follows the Keras learning rate.
 
     Args:
-        optimizer: `keras.optimizers.SGD`, `Adagrad`, `Adam`, `AdamW`, `RMSprop`, or `Ftrl` with
-            the default `learning_rate_power`.
+        optimizer: Optimizer of `keras.optimizers`: `SGD`, `Adagrad`, `Adam`, `AdamW`, `RMSprop`, or
+            `Ftrl` with the default `learning_rate_power`.
 
     Raises:
-        UnsupportedError: It has no counterpart; the message lists the optimizers that have one.
+        UnsupportedError: The optimizer has no counterpart. The message lists those that have one.
 
     Example:
 
@@ -33,8 +33,8 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     >>> twin(keras.optimizers.Adagrad(0.05)).epsilon
     1e-07
     """
-    found = _twin_of(optimizer)
-    if found is None:
+    counterpart = _twin_of(optimizer)
+    if counterpart is None:
         raise UnsupportedError(
             "Tables without their own optimizer need a Keras optimizer with a native counterpart: "
             "SGD, Adagrad, Adam, AdamW, RMSprop, or Ftrl with learning_rate_power=-0.5. To use "
@@ -42,7 +42,7 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
             "TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)). "
             f"Received: {type(optimizer).__name__}"
         )
-    return dataclasses.replace(found, weight_decay=float(optimizer.weight_decay or 0.0))
+    return dataclasses.replace(counterpart, weight_decay=float(optimizer.weight_decay or 0.0))
 
 
 def _twin_of(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer | None:

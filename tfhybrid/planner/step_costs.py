@@ -1,4 +1,4 @@
-"""What tables add to a step, from a few measured constants (docs/design/0035)."""
+"""Cost model of a step: the time that tables add, from measured constants (docs/design/0035)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from importlib import resources
 from tfhybrid.planner.step_traffic import Traffic, traffic_of
 
 _LINE = 16  # floats of a cache line
-_BESIDE = 40  # bytes of a row besides its values and state: key and index
-_NEAR = 2**30  # bytes of tables at which page tables begin to leave the caches
+_BESIDE = 40  # bytes of a row's key and index entry
+_NEAR = 2**30  # bytes of tables beyond which page tables no longer fit in the caches
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """A step whose cost is asked for.
+    """Parameters of a step whose cost is predicted.
 
     Args:
-        tables: Number of tables, all alike.
-        rows: Of each.
-        dim: Of an embedding.
-        state: Floats of optimizer state of a row.
-        keys: Of a rank's batch, in each table.
-        exponent: The k-th most frequent key comes in proportion to `k ** -exponent`.
+        tables: Number of tables, all with the same parameters.
+        rows: Rows of each table.
+        dim: Length of an embedding.
+        state: Floats in a row's optimizer state.
+        keys: Keys of a rank's batch in each table.
+        exponent: Exponent of the keys' Zipf distribution: the frequency of the k-th most frequent
+            key is proportional to `k ** -exponent`.
         hosts: Number of hosts.
-        ranks: Of each host.
-        cores: Of each host.
-        link: Gbit/s of a host's link.
-        gradient_bytes: Of one number of a gradient on the wire.
-        sharded: Whether each row lies on one host.
+        ranks: Number of ranks on each host.
+        cores: Number of cores of each host.
+        link: Bandwidth of a host's link, in Gbit/s.
+        gradient_bytes: Bytes of one gradient value on the wire: 4, or 2 for bfloat16. Default 4.
+        sharded: Whether each row is on one host. Default: every host has all rows.
     """
 
     tables: int
@@ -47,7 +48,7 @@ class PlannedStep:
     sharded: bool = False
 
     def traffic(self) -> Traffic:
-        """Returns what a step exchanges for one table."""
+        """Returns the distinct keys and the traffic of a step for one table."""
         return traffic_of(
             *(self.rows, self.dim, self.keys, self.hosts, self.ranks),
             exponent=self.exponent,
@@ -58,16 +59,16 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """The constants: nanoseconds of a core, but for the last one, which is seconds of a step.
+    """Measured constants of a machine, in nanoseconds of one core; `step` is in seconds.
 
     Args:
-        line: Of a cache line of 64 bytes that is copied for a looked-up key.
-        merged_key: Of a distinct key of a rank, or of another host, that a leader merges.
-        applied_line: Of a line of a row that a leader updates, with its state and its index.
-        byte: Of a byte that comes from other hosts, and of one that goes to them.
-        far_row: Of a row that is looked up or updated, for each time that a host's tables double
-            beyond a GiB: memory is the slower the more of it there is.
-        step: Of a step, whatever is in it.
+        line: Time to copy a cache line of 64 bytes for a looked-up key.
+        merged_key: Time of a leader to merge a distinct key of a rank or of another host.
+        applied_line: Time of a leader to update a cache line of a row, its state or its index.
+        byte: Time per byte received from other hosts, including the time to send as many bytes.
+        far_row: Additional time to look up or update a row, each time that a host's tables double
+            beyond 1 GiB, because larger memory has slower access.
+        step: Fixed time of a step, in seconds.
 
     Example:
 
@@ -89,17 +90,17 @@ class Costs:
         return cls(**json.loads(text)["costs"])
 
     def terms(self) -> dict[str, float]:
-        """Returns them by name."""
+        """Returns the constants by name."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class StepSeconds:
-    """How long a step takes, by what it waits for.
+    """Time that tables add to a step, by resource.
 
     Args:
-        tables: Seconds in which cores look up, merge and apply.
-        link: Seconds in which bytes of tables travel.
+        tables: Seconds of lookups, merges and updates on the cores.
+        link: Seconds of transfers on the host's link.
     """
 
     tables: float
@@ -107,14 +108,14 @@ class StepSeconds:
 
     @property
     def total(self) -> float:
-        """Seconds that tables add to a step: the two do not overlap."""
+        """The sum of both, in seconds: they do not overlap."""
         return self.tables + self.link
 
 
 def amounts(step: PlannedStep) -> dict[str, float]:
-    """Returns how often a step incurs each of `Costs`, on one host.
+    """Returns how often one host incurs each constant of `Costs` in a step.
 
-    What the leader does for all ranks is multiplied, as it has not all cores for it.
+    The work of the leader is scaled up, because it cannot use all cores of its host.
 
     Example:
 
@@ -133,7 +134,7 @@ def amounts(step: PlannedStep) -> dict[str, float]:
         received = min(gathered, elsewhere * (traffic.host_keys + traffic.all_keys))
         applied = traffic.all_keys
     merged = step.ranks * traffic.rank_keys + received
-    of_row = lines + -(-step.state // _LINE) + 1  # and that of the index
+    of_row = lines + -(-step.state // _LINE) + 1  # plus a line of the index
     by_leader = step.tables * _leaders_part(step)
     rows = step.tables * step.rows / (step.hosts if step.sharded else 1)
     doublings = math.log2(1 + rows * (4 * (step.dim + step.state) + _BESIDE) / _NEAR)
@@ -149,21 +150,21 @@ def amounts(step: PlannedStep) -> dict[str, float]:
 
 
 def _leaders_part(step: PlannedStep) -> float:
-    """Returns how many times as long a leader works as all cores of its host would.
+    """Returns the leader's time for a task, divided by the time that all cores would take.
 
-    Ranks share the cores. If there are more ranks than cores, those that wait leave some of
-    theirs to the leader, which has one thread: between its share and a whole core.
+    Ranks share the cores. If there are more ranks than cores, waiting ranks leave a part of their
+    cores to the leader. It has one thread, which then gets between `cores / ranks` and one core.
     """
     threads = max(1.0, step.cores // step.ranks)
     return math.sqrt(step.ranks * max(1.0, step.cores / threads))
 
 
 def seconds_of(step: PlannedStep, costs: Costs) -> StepSeconds:
-    """Returns how long a step takes beside its model, without what overlaps with it.
+    """Predicts the time that tables add to a step, without work that overlaps with the model.
 
     Args:
-        step: What is planned.
-        costs: Of the machine.
+        step: Parameters of the step.
+        costs: Constants of the machine.
     """
     of = costs.terms()
     counted = {name: amount * of[name] for name, amount in amounts(step).items()}

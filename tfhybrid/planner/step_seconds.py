@@ -1,4 +1,4 @@
-"""Measures the tables' part of a planned step on this host: a real job with tables but no model.
+"""Measurement of the tables' part of a step on this host, by a job with tables but no model.
 
 `python -m tfhybrid.planner.step_seconds WORK` runs one rank; WORK is a `Work` as JSON.
 """
@@ -31,7 +31,7 @@ _SECONDS = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What every rank of the job does.
+    """Parameters of the measured job, equal on all ranks.
 
     Args:
         tables: Number of tables.
@@ -39,9 +39,9 @@ class Work:
         dim: Length of an embedding.
         optimizer: Name of the tables' optimizer, as in `tfhybrid plan`.
         keys: Keys of a rank's batch, in each table.
-        exponent: The k-th key's frequency is proportional to `k ** -exponent`.
+        exponent: Exponent of the keys' Zipf distribution; see `step_traffic.distinct_keys`.
         bfloat16: Whether gradients are sent as bfloat16.
-        history: Whether rows have a history.
+        history: Whether rows have a history, as with admission or eviction.
     """
 
     tables: int
@@ -55,28 +55,38 @@ class Work:
 
 
 def measure(work: Work, ranks: int) -> float:
-    """Returns the seconds of a step (lookup and update) with this many ranks on this host.
+    """Runs the job on this host, and returns the seconds of a step (lookup and update).
+
+    Args:
+        work: Parameters of the job.
+        ranks: Number of ranks.
 
     Raises:
-        TfhybridError: The job failed.
+        TfhybridError: The job failed; the message contains its last lines.
     """
     horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
     rank = [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(work))]
     done = subprocess.run([*horovodrun, *rank], capture_output=True, text=True, check=False)
-    told = [line for line in done.stdout.splitlines() if "step_seconds" in line]
-    if done.returncode != 0 or not told:
+    lines = [line for line in done.stdout.splitlines() if "step_seconds" in line]
+    if done.returncode != 0 or not lines:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise TfhybridError(f"The job that measures a step failed. Received: {last}")
-    return float(json.loads(told[0].partition(":")[2])["step_seconds"])
+    return float(json.loads(lines[0].partition(":")[2])["step_seconds"])
 
 
 def draw(
     rng: np.random.Generator, rows: int, shape: int | tuple[int, ...], exponent: float
 ) -> np.ndarray:
-    """Returns keys below `rows`, the k-th in proportion to `k ** -exponent`, as the plan assumes.
+    """Draws keys below `rows` from the Zipf distribution that the plan assumes.
 
-    `data.IdSpace` cannot be used: its distribution is smoothed, with other numbers of distinct
-    keys.
+    `data.IdSpace` cannot be used: its distribution is smoothed, so the number of distinct keys
+    differs.
+
+    Args:
+        rng: Source of random numbers.
+        rows: Number of keys.
+        shape: Shape of the result, int64.
+        exponent: Exponent of the distribution; see `step_traffic.distinct_keys`.
 
     Example:
 
@@ -88,7 +98,7 @@ def draw(
 
 
 def run(work: Work) -> float:
-    """Trains the tables of one rank; returns the seconds of a step."""
+    """Trains the tables as one rank of the job, and returns the seconds of a step."""
     import tensorflow as tf
 
     from tfhybrid import distributed, job, layers, optimizers
@@ -128,14 +138,17 @@ def run(work: Work) -> float:
 
 
 def _agreed_steps(seconds: float) -> int:
-    """Returns the number of steps that rank 0 measures; all ranks make the same number."""
+    """Returns the number of steps to measure; rank 0 chooses it for all ranks."""
     from tfhybrid import distributed
 
     return distributed.broadcast_object(max(10, min(2000, int(_SECONDS / seconds))))
 
 
 def _fill(layer: EmbeddingCollection, rows: int) -> None:
-    """Lets the leader write the rows. Does not wait, because the first lookup does."""
+    """Writes the rows on the leader, and does not wait for them: the first lookup does.
+
+    Every rank must call it.
+    """
     from tfhybrid import distributed
     from tfhybrid.store import RowBlock
 

@@ -1,4 +1,4 @@
-"""Predicts a step's number of distinct keys and its traffic; see docs/several_hosts.md.
+"""Prediction of a step's number of distinct keys and of its traffic; see docs/several_hosts.md.
 
 Keys are drawn from a Zipf distribution over a table's rows, which is close to that of real logs.
 """
@@ -9,8 +9,8 @@ import dataclasses
 
 import numpy as np
 
-_PASS_KEY_BYTES = 13  # of a pass: key, the batch that wants it last, whether it has a row
-_GROUPS = 2000  # of ranks in the distribution; each counts as if its keys were alike
+_PASS_KEY_BYTES = 13  # bytes per key of a pass: key, last batch with the key, whether it has a row
+_GROUPS = 2000  # groups of keys; all keys of a group count as equally frequent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Traffic:
     """The traffic of one step for one table.
 
     Args:
-        rank_keys: Distinct keys of a rank.
-        host_keys: Distinct keys of a host.
-        all_keys: Distinct keys of all hosts.
-        host_bytes: Bytes that a host receives from the others, with the cheaper exchange; for a
-            sharded table this includes requested keys, and rows.
+        rank_keys: Expected number of distinct keys of a rank.
+        host_keys: Expected number of distinct keys of a host.
+        all_keys: Expected number of distinct keys of all hosts.
+        host_bytes: Bytes that a host receives from the others with the cheaper exchange. For a
+            sharded table they include requested keys and rows.
     """
 
     rank_keys: float
@@ -33,11 +33,11 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True)
 class FastTier:
-    """What the passes of a host's ranks take for one table: each rank's present and next one.
+    """Size of the passes of a host's ranks for one table: the current and next pass of each rank.
 
     Args:
-        rows: In them.
-        bytes: Of shared memory.
+        rows: Number of rows in the passes.
+        bytes: Shared memory of the passes.
     """
 
     rows: int
@@ -50,7 +50,8 @@ def distinct_keys(rows: int, draws: float, exponent: float) -> float:
     Args:
         rows: Number of existing keys.
         draws: Number of draws.
-        exponent: The k-th key's frequency is proportional to `k ** -exponent`; 0 is uniform.
+        exponent: Exponent of the Zipf distribution: the frequency of the k-th most frequent key is
+            proportional to `k ** -exponent`; 0 for equal frequencies.
 
     Example:
 
@@ -77,15 +78,15 @@ def traffic_of(
     gradient_bytes: int = 4,
     sharded: bool = False,
 ) -> Traffic:
-    """Returns a step's traffic for a table.
+    """Predicts a step's distinct keys and traffic for one table.
 
     Args:
-        rows: Rows of the table.
+        rows: Number of rows of the table.
         dim: Length of an embedding.
-        keys_of_rank: Keys that a rank looks up in a step.
+        keys_of_rank: Number of keys that a rank looks up in a step.
         hosts: Number of hosts.
         ranks: Number of ranks on each host.
-        exponent: See `distinct_keys`.
+        exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`.
         gradient_bytes: Bytes of a gradient's value on the wire: 4, or 2 for bfloat16.
         sharded: Whether each row is on one host.
     """
@@ -112,17 +113,17 @@ def fast_tier_of(
     exponent: float = 1.0,
     in_files: bool = False,
 ) -> FastTier:
-    """Returns what passes take of a host, for a sharded table.
+    """Predicts the size of a host's passes for one sharded table.
 
     Args:
-        rows: Of the table.
-        dim: Of an embedding.
-        keys_of_rank: Keys that a rank looks up in a batch.
+        rows: Number of rows of the table.
+        dim: Length of an embedding.
+        keys_of_rank: Number of keys that a rank looks up in a batch.
         hosts: Number of hosts.
-        ranks: Of each host.
-        batches: Of a pass; 0 without passes.
-        exponent: As of `distinct_keys`.
-        in_files: Whether rows lie in files: then those of a rank's own host are in its passes too.
+        ranks: Number of ranks on each host.
+        batches: Number of batches of a pass; 0 without passes.
+        exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`.
+        in_files: Whether rows are in files. Passes then contain rows of the own host too.
 
     Example:
 

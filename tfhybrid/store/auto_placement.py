@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tfhybrid.store")
 
-USABLE = 0.8  # fraction of the free memory: messages, checkpoints and uneven shares need some too
-_VECTORS = 2  # floats of a row's state while the optimizer is unknown: those of Adam
+# Usable fraction of the free memory: messages, checkpoints and uneven hosts need some of it too.
+USABLE = 0.8
+_VECTORS = 2  # state vectors of a row while the optimizer is unknown: those of Adam
 _GB = 1e9
 
 
@@ -27,8 +28,8 @@ class Choice:
 
     Args:
         placement: The placement.
-        bytes: The most memory that the table takes on a host.
-        replicated_bytes: The memory it would take if every host had all rows.
+        bytes: Peak memory of the table on a host.
+        replicated_bytes: Peak memory of the table on a host if every host had all rows.
     """
 
     placement: Placement
@@ -37,12 +38,12 @@ class Choice:
 
 
 def choose(shape: TableShape, hosts: int, room: int) -> Choice:
-    """Chooses the placement of a table.
+    """Chooses the placement of a table: replicated if it fits on every host, else sharded.
 
     Args:
         shape: Shape of the whole table.
         hosts: Number of hosts.
-        room: Bytes available for tables, on the host with the least.
+        room: Bytes available for tables on the host with the least memory.
 
     Example:
 
@@ -58,9 +59,15 @@ def choose(shape: TableShape, hosts: int, room: int) -> Choice:
 
 
 def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
-    """Returns the config with `"auto"` replaced by a placement; the same on all ranks.
+    """Returns the settings with `"auto"` replaced by a placement; equal on all ranks.
 
-    Tables are placed in the order in which they are created. Each one reduces the available memory.
+    Tables are placed in the order in which they are created. Each one reduces the memory that
+    remains for the next, in `job.planned_bytes`.
+
+    Args:
+        name: Name of the table, for the log.
+        config: Settings of the table. `"auto"` requires `expected_rows`.
+        job: The job that creates the table.
     """
     if config.placement != "auto":
         return config

@@ -1,4 +1,4 @@
-"""Fills an empty table with rows that another program wrote."""
+"""Loading of rows that another program wrote into an empty table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfhybrid.errors import ConfigError, DataError
 
 
 class Fillable(Protocol):
-    """A table, on the leader of a host."""
+    """Table that can be filled, on the leader of a host. `store.Table` is one."""
 
     name: str
     dim: int
@@ -23,11 +23,15 @@ class Fillable(Protocol):
 
     @property
     def writer(self) -> TableWriter:
-        """The writer of rows."""
+        """The leader's operations on the table."""
 
 
 def fill(table: Fillable, source: RecordFile | RowSource) -> None:
-    """Loads rows on the leader; on failure the table is empty.
+    """Loads rows into a table, on the leader. After a failure the table is empty.
+
+    Args:
+        table: The table, which must be empty.
+        source: Binary file of records, or a source of rows.
 
     Raises:
         ConfigError: The table has rows.

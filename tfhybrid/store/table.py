@@ -1,4 +1,4 @@
-"""One process's view of a table in the host's store."""
+"""A process's view of a table in the host's store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
@@ -23,21 +24,21 @@ from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms
 
-_UNEVENNESS = 1.05  # spread of the shares of a table, which a hash assigns
+_UNEVENNESS = 1.05  # factor for hosts whose part is larger than the mean: a hash assigns rows
 
 
 class Table:
     """An embedding table, shared by the ranks of a host and written by their leader.
 
-    Layers create tables; use this class to read them.
+    Layers create tables on every rank. Use this class to read tables, or to load rows.
 
     Args:
-        name: The table's name, unique within the job.
-        config: The table's settings.
+        name: Name of the table, unique within the job.
+        config: Settings of the table.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.
-        NameTakenError: The job has a table of that name.
+        NameTakenError: The job already has a table of that name.
         OutOfSpaceError: Shared memory is full.
         ConfigError: The leader created the table with another shape.
 
@@ -59,7 +60,7 @@ class Table:
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
-        self._seen = native.TableStatsStruct()  # at the last call of `stats`
+        self._seen = native.TableStatsStruct()  # counters at the last call of `stats`
         self._allocated_as = name  # the name whose hash determines the keys' owners
         self._placement = self._job.placement_of(config.placement)
         # The table of keys that wait for admission to this one, opened with it.
@@ -123,7 +124,7 @@ class Table:
         return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
 
     def reserve_share(self, rows: int) -> None:
-        """Reserves space for this host's part of this many rows; on the leader.
+        """Reserves space for this host's part of `rows` rows. Only the leader may call it.
 
         Raises:
             OutOfSpaceError: Shared memory is full.
@@ -143,7 +144,7 @@ class Table:
 
     @property
     def engine(self) -> int:
-        """The number of the engine in which the table is open."""
+        """Number of the engine in which the table is open."""
         return self._job.engine.number
 
     @property
@@ -153,18 +154,18 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """Rows in the table on this host; on rank 0 those of embedding nodes, if there are any."""
+        """Number of rows on this host. In a job with embedding nodes, rank 0 counts their rows."""
         return int(self._counters().rows)
 
     @property
     def all_rows(self) -> int:
-        """Rows in the table on all hosts, each once."""
+        """Number of rows on all hosts, each counted once."""
         return sum(share.rows for share in self.owners())
 
     def owners(self) -> list[OwnerShare]:
-        """Returns each host's share of a sharded table, or this host's share of a replicated one.
+        """Returns each host's part of a sharded table, or this host's part of a replicated one.
 
-        It asks the hosts one by one; other ranks need not call it.
+        It sends a request to one host after the other. Other ranks need not call it.
 
         Example:
 
@@ -181,38 +182,41 @@ class Table:
 
     @property
     def _own_rows(self) -> int:
-        """Rows in this host's memory; the others are on nodes."""
+        """Number of rows in this host's memory: none if nodes own the table."""
         return 0 if self._job.nodes is not None else self.rows
 
     @property
     def version(self) -> int:
-        """Updates applied."""
+        """Number of updates applied."""
         return int(self._counters().version)
 
     @property
     def optimizer_start(self) -> int:
-        """The version at which the table's optimizer began; on the leader."""
+        """Version at which the table's optimizer began. Only the leader may read it."""
         start = ctypes.c_uint64()
         self._call("table_optimizer_start", ctypes.byref(start))
         return start.value
 
     @property
     def decay(self) -> float:
-        """The factor to which the initial values of keys without a row have decayed.
+        """Factor by which the initial values of keys without a row have decayed.
 
-        Weight decay shrinks them like all embeddings. It is 1 without weight decay.
+        Weight decay shrinks them like all embeddings. The factor is 1 without weight decay.
         """
         decay = ctypes.c_double()
         self._call("table_decay", ctypes.byref(decay))
         return decay.value
 
     def stats(self, *, count_nan: bool = False, norm_quantiles: Sequence[float] = ()) -> TableStats:
-        """Returns rows, version and bytes of the table on this host.
+        """Returns statistics of the table on this host, some of them since the last call.
 
         Args:
             count_nan: Whether to read all embeddings and count the rows with NaN.
-            norm_quantiles: Which quantiles of the embeddings' norms to return, from 0 to 1; of all
-                rows, or of a million evenly spread ones.
+            norm_quantiles: Quantiles of the embeddings' norms to return, from 0 to 1. Of a table
+                with more than a million rows, evenly spread rows are used.
+
+        Raises:
+            ConfigError: A quantile is out of range.
 
         Example:
 
@@ -244,10 +248,10 @@ class Table:
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
-        """Returns the embeddings of keys; the initial value for a key without a row.
+        """Returns the embeddings of keys: initial values for keys without a row.
 
         Args:
-            keys: int64, any shape.
+            keys: Keys, int64 of any shape.
 
         Returns:
             float32, `keys.shape + (dim,)`.
@@ -255,11 +259,11 @@ class Table:
         return self._job.engine.lookup(self.name, self.dim, _checked_keys(keys))
 
     def read(self, keys: np.ndarray | list[int], *, states: bool = False) -> RowBlock:
-        """Returns the rows of the keys that have one, in the order of the keys.
+        """Returns the rows of those keys that have a row, in the order of the keys.
 
         Args:
-            keys: int64 `[n]`.
-            states: Whether to also read optimizer state and history; only on the leader.
+            keys: Keys, int64 `[n]`.
+            states: Whether to read optimizer state and history too; only on the leader.
 
         Example:
 
@@ -270,25 +274,25 @@ class Table:
         """
         array = _checked_keys(keys).ravel()
         block = self._empty_block(len(array), states=states)
-        found = np.empty(len(array), np.bool_)
+        has_row = np.empty(len(array), np.bool_)
         self._call(
             "table_read_keys",
             ctypes.c_int64(len(array)),
             native.pointer(array),
-            *map(native.pointer, (found, block.embeddings, block.states, block.history)),
+            *map(native.pointer, (has_row, block.embeddings, block.states, block.history)),
         )
-        return dataclasses.replace(block, keys=array).where(found)
+        return dataclasses.replace(block, keys=array).where(has_row)
 
     def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
-        """Yields all rows in blocks; in the order of creation if no row is ever evicted.
+        """Yields all rows in blocks, in the order of creation if no row is ever evicted.
 
-        Do not call it during a step. For a sharded table this host's rows come first, then those of
-        other hosts, of which at most a block is in memory.
+        Do not call it during a step. For a sharded table this host's rows come first, then the rows
+        of other hosts, one block in memory at a time.
 
         Args:
-            block_rows: The largest number of rows in a block.
-            states: Whether to also read optimizer state and history; only on the leader, and for a
-                sharded table only this host's rows.
+            block_rows: Maximum number of rows in a block.
+            states: Whether to read optimizer state and history too. This is possible only on the
+                leader, and yields only this host's rows of a sharded table.
         """
         total = self._own_rows
         for first in range(0, total, block_rows):
@@ -305,21 +309,21 @@ class Table:
                     yield block
 
     def digest(self) -> int:
-        """Returns a hash for comparing replicas on two hosts, bit for bit.
+        """Returns a hash by which replicas on two hosts can be compared, bit for bit.
 
-        On a leader it covers keys, embeddings and optimizer state; elsewhere keys and embeddings.
+        On a leader it covers keys, embeddings and optimizer state; elsewhere no optimizer state.
         """
         return self._job.engine.digest(self.name)
 
     def set_optimizer(self, optimizer: tuple[float, ...], state_shape: tuple[int, int]) -> None:
-        """Sets the table's optimizer; `DistributedOptimizer` calls it on every rank.
+        """Sets the table's optimizer. `DistributedOptimizer` calls it on every rank.
 
-        The first optimizer takes over the state that a checkpoint or a killed run left. Each later
-        one starts from scratch, as in Keras, and its predecessor no longer trains the table.
+        The first optimizer adopts the state of a restored checkpoint or of a killed run. Each later
+        optimizer starts from scratch, as in Keras, and its predecessor no longer trains the table.
 
         Args:
-            optimizer: Kind, then `native.OPTIMIZER_NUMBERS`.
-            state_shape: Shape of a row's state: vectors, and floats in each.
+            optimizer: Numbers of the optimizer: its kind, then `native.OPTIMIZER_NUMBERS`.
+            state_shape: Shape of a row's state: number of vectors, floats per vector.
 
         Raises:
             ConfigError: The table is in files, and the optimizer changes every row.
@@ -335,7 +339,7 @@ class Table:
             self._set_optimizer()
 
     def _check_file_optimizer(self, optimizer: tuple[float, ...]) -> None:
-        """Fails on all ranks; the core would fail only on the leader."""
+        """Checks the optimizer of a table in files on all ranks, as the core does on the leader."""
         settings = native.optimizer_settings(optimizer)
         every_row = int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW
         if every_row:
@@ -352,10 +356,10 @@ class Table:
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
 
-        Every rank must call it: the leader of each host loads, and all ranks wait for all leaders.
+        Every rank must call it. The leader of each host loads, and all ranks wait for all leaders.
 
         Args:
-            source: A binary file of records, or one of the sources of `tfhybrid.checkpoint`:
+            source: Binary file of records, or a source of `tfhybrid.checkpoint`:
                 `ArrayRows`, `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
@@ -377,7 +381,7 @@ class Table:
         engine = self._job.engine
 
         def load() -> None:
-            passes.end_all(engine)  # they hold earlier rows
+            passes.end_all(engine)  # they contain earlier rows
             if self._job.is_leader:
                 fill(self, source)
 
@@ -385,11 +389,11 @@ class Table:
         return self.rows
 
     def set_version(self, version: int, optimizer_start: int | None = None) -> None:
-        """Continues from `version` after loading; every rank must call it, the leader first.
+        """Sets the table's version after loading rows. Every rank must call it, the leader first.
 
         Args:
-            version: Number of updates applied.
-            optimizer_start: The version at which the table's optimizer began; by default now.
+            version: Number of updates that the loaded rows contain.
+            optimizer_start: Version at which the table's optimizer began. Defaults to `version`.
         """
         start = version if optimizer_start is None else optimizer_start
         self._job.engine.set_version(self.name, version, start)
@@ -419,7 +423,7 @@ class Table:
         return self._job.engine.other_owners
 
     def _scan(self, host: int, first: int, rows: int) -> tuple[OwnerShare, RowBlock]:
-        """Returns another host's number of rows, and some of its rows."""
+        """Returns the size of another host's part, and up to `rows` of its rows from `first` on."""
         block = self._empty_block(rows, states=False)
         total, size, read = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
         self._job.engine.call(
@@ -457,33 +461,34 @@ class Table:
 
 
 class WaitingTable(Table):
-    """The keys that wait for admission to a table. The histories of its rows are their counters.
+    """Table of the keys that wait for admission to another table. Row histories are their counters.
 
-    It is opened, updated and closed together with that table, and saved beside it.
+    The core opens, updates and closes it together with the other table, and checkpoints save both.
 
     Args:
-        table: The table for which the keys wait.
+        table: Table to which the keys may be admitted.
     """
 
     def __init__(self, table: Table) -> None:
         name = table.name + native.WAITING_SUFFIX
-        self.awaited = table.name
+        self.awaited = table.name  # name of the other table
         config = TableConfig(dim=1, initializer="zeros", placement=table.config.placement)
         super().__init__(name, config)
         self._allocated_as = table.name
         self._placement = table._placement
 
     @property
+    @override
     def keeps_history(self) -> bool:
-        """Always."""
         return True
 
+    @override
     def open(self) -> None:
-        """Records that the core has opened it."""
-        self._is_open = True
+        self._is_open = True  # the core has opened it with the other table
 
+    @override
     def _open_in_time(self) -> None:
-        """Does nothing: the table for which the keys wait does this."""
+        pass  # the other table opens this one
 
 
 def _checked_keys(keys: np.ndarray | list[int]) -> np.ndarray:

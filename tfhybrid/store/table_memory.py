@@ -1,4 +1,4 @@
-"""Computes a table's size in shared memory and on disk from the store's layout.
+"""The size of a table in shared memory and on disk, computed from the store's layout.
 
 docs/store_format.md describes the layout; a test compares the results with trained tables.
 """
@@ -13,21 +13,22 @@ _PAGE, _LINE = 4096, 64
 _FIRST_CHUNK_LOG2 = 6
 _MAX_CHUNK_BYTES = 64 << 20
 _SLOT_BYTES, _FIRST_SLOTS = 16, 128
-# For tables in files: slots of index and cache, and what chunks have instead of embeddings.
+# For tables in files: slots of index and cache, and the row address that replaces an embedding.
 _COMPACT_SLOT_BYTES, _COMPACT_BUCKET = 8, 8
-_CACHE_SLOT_BYTES, _PLACE_FLOATS = 16, 2
-# A smaller index is created within a step, when it is needed.
+_CACHE_SLOT_BYTES, _ADDRESS_FLOATS = 16, 2
+# Bytes from which an index is created ahead of time, by a thread. A smaller one is created within a
+# step.
 _WORTH_A_THREAD = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class TableShape:
-    """The parameters of a table's size.
+    """Parameters that determine a table's size.
 
     Args:
         rows: Final number of rows.
         dim: Length of an embedding.
-        state_floats: Floats in a row's optimizer state.
+        state_floats: Number of floats in a row's optimizer state.
         history: Whether the table has admission or eviction.
         cache_bytes: Cache size of its `FileTier`; 0 if rows are in memory.
     """
@@ -41,11 +42,17 @@ class TableShape:
 
 @dataclasses.dataclass(frozen=True)
 class TableBytes:
-    """The size of a table in bytes.
+    """Size of a table in bytes.
 
-    `peak` is the maximum while it grows: with the previous index beside the last one, and the next
-    chunk. `checkpoint` is the size of its rows on disk. For a table in files, `cache` is the cache
-    with its header page, and `file` the reserved space in files.
+    Attributes:
+        embeddings: Keys and embeddings; for a table in files, keys and row addresses.
+        state: Optimizer state.
+        history: Histories of rows.
+        index: Index.
+        peak: Maximum while the table grows, with two indexes and the next chunk.
+        checkpoint: Rows in a checkpoint.
+        cache: Cache of a table in files, with its header page; else 0.
+        file: Reserved space of a table in files; else 0.
     """
 
     embeddings: int
@@ -59,12 +66,12 @@ class TableBytes:
 
     @property
     def total(self) -> int:
-        """The size once the table has its rows, as in `Table.stats().bytes`."""
+        """Size once the table has all its rows, as in `Table.stats().bytes`."""
         return _PAGE + self.embeddings + self.state + self.history + self.index + self.cache
 
 
 def bytes_of(table: TableShape) -> TableBytes:
-    """Returns a table's size.
+    """Computes the size of a table.
 
     Example:
 
@@ -91,7 +98,7 @@ def bytes_of(table: TableShape) -> TableBytes:
 def _bytes_in_files(table: TableShape) -> TableBytes:
     chunks = _chunks(table)
     history_floats = native.HISTORY.itemsize // 4 if table.history else 0
-    places = sum(_row_chunk_bytes(rows, _PLACE_FLOATS) for rows in chunks)
+    addresses = sum(_row_chunk_bytes(rows, _ADDRESS_FLOATS) for rows in chunks)
     history = sum(_chunk_bytes(rows, history_floats) for rows in chunks)
     slots = _compact_slots(table.rows)
     index = _whole(_LINE + slots * _COMPACT_SLOT_BYTES, _PAGE)
@@ -100,13 +107,13 @@ def _bytes_in_files(table: TableShape) -> TableBytes:
     cache = _PAGE + _whole(
         _whole(_PAGE + cached * _CACHE_SLOT_BYTES, _LINE) + cached * record, _PAGE
     )
-    ahead = _next_chunk_rows(table, len(chunks)) * (8 + 4 * (_PLACE_FLOATS + history_floats))
+    ahead = _next_chunk_rows(table, len(chunks)) * (8 + 4 * (_ADDRESS_FLOATS + history_floats))
     return TableBytes(
-        places,
+        addresses,
         0,
         history,
         index,
-        _PAGE + places + history + 2 * index + cache + ahead,
+        _PAGE + addresses + history + 2 * index + cache + ahead,
         table.rows * (8 + record + 4 * history_floats),
         cache,
         _file_bytes(sum(chunks), record),
@@ -114,7 +121,7 @@ def _bytes_in_files(table: TableShape) -> TableBytes:
 
 
 def _file_bytes(records: int, record: int) -> int:
-    """Returns the size of a file of records, which cross a page only if they must."""
+    """Returns the size of a file of records. Only records larger than a page cross pages."""
     if record > _PAGE:
         return records * _whole(record, _PAGE)
     return -(-records // (_PAGE // record)) * _PAGE
@@ -131,7 +138,7 @@ def _compact_slots(rows: int) -> int:
 
 
 def _next_compact_slots(slots: int) -> int:
-    """Returns the next size: m times a power of two buckets, 4 <= m < 8."""
+    """Returns the next size: m times a power of two, in buckets, with 4 <= m < 8."""
     buckets = slots // _COMPACT_BUCKET
     return slots + (1 << buckets.bit_length() - 3) * _COMPACT_BUCKET
 
@@ -145,7 +152,7 @@ def _chunk_log2(dim: int) -> int:
 
 
 def _chunks(table: TableShape) -> list[int]:
-    """Returns the rows of each chunk."""
+    """Returns the number of rows of each chunk."""
     chunks = [1 << _FIRST_CHUNK_LOG2]
     while sum(chunks) < table.rows:
         chunks.append(_next_chunk_rows(table, len(chunks)))

@@ -16,23 +16,24 @@ _BLOCKS, _BLOCK_ROWS = 64, 16384
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSize:
-    """The size of a table on this host. Bytes are those reserved in shared memory.
+    """Size of a table on this host. Bytes are those reserved in shared memory.
 
     Args:
         rows: Number of rows.
         version: Number of updates applied.
         chunks: Number of blocks of rows.
         index_slots: Capacity of the index, in keys.
-        embedding_bytes: Keys and embeddings.
-        state_bytes: State of the optimizer.
-        history_bytes: Histories of rows, if the table has admission or eviction.
-        index_bytes: The index.
-        bytes: The total.
-        file_bytes: Rows in files on a disk. This and the rest are 0 for a table in memory.
-        cache_bytes: Their cache in shared memory, part of `bytes`.
-        cache_hits: Rows that updates found in the cache since the table was created or cleared.
-        cache_misses: Rows that updates read from the files.
-        written_rows: Rows that were written to the files.
+        embedding_bytes: Bytes of keys and embeddings.
+        state_bytes: Bytes of optimizer state.
+        history_bytes: Bytes of row histories, if the table has admission or eviction.
+        index_bytes: Bytes of the index.
+        bytes: Total bytes.
+        file_bytes: Bytes of rows in files on a disk. This and the following fields are 0 for a
+            table in memory.
+        cache_bytes: Bytes of the files' cache in shared memory, part of `bytes`.
+        cache_hits: Rows that updates found in the cache, since the table was created or cleared.
+        cache_misses: Rows that updates read from the files, since then.
+        written_rows: Rows that were written to the files, since then.
     """
 
     rows: int
@@ -56,15 +57,15 @@ class TableStats(TableSize):
     """Statistics of a table; see `TableSize` for the other fields.
 
     Args:
-        waiting: Keys that wait for admission.
-        waiting_bytes: Their counters; not part of `bytes`.
-        device_bytes: The variable on this rank's device, with `fast_tier="device"`; not part of
-            `bytes`.
-        new_rows: Rows created since this process last called `stats`.
-        evicted_rows: Rows evicted since then.
+        waiting: Number of keys that wait for admission.
+        waiting_bytes: Bytes of the waiting keys' counters; not part of `bytes`.
+        device_bytes: Bytes of the variable on this rank's device, with `fast_tier="device"`; not
+            part of `bytes`.
+        new_rows: Number of rows created since this process last called `stats`.
+        evicted_rows: Number of rows evicted since then.
         unique_ratio: Distinct keys per step divided by all keys of this rank's gradients, since
-            then; NaN if there were none.
-        nan_rows: Rows whose embedding has a NaN; `None` if not requested.
+            then; NaN without gradients.
+        nan_rows: Number of rows whose embedding has a NaN; `None` if not requested.
         norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
     """
 
@@ -79,18 +80,18 @@ class TableStats(TableSize):
 
     @property
     def load_factor(self) -> float:
-        """Fraction of the index's slots that are used."""
+        """Fraction of the index's slots that are in use."""
         return self.rows / self.index_slots if self.index_slots else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnerShare:
-    """A host's share of a table.
+    """A host's part of a table.
 
     Args:
-        host: The host's number in the job, from 0.
-        rows: Number of rows in its share.
-        bytes: Size of the rows in its shared memory.
+        host: Number of the host in the job, from 0.
+        rows: Number of rows on the host.
+        bytes: Size of the rows in the host's shared memory.
     """
 
     host: int
@@ -104,10 +105,13 @@ def quantiles_of_norms(
     """Returns quantiles of the finite Euclidean norms of rows.
 
     Args:
-        rows: Number of rows in the table; of more than a million rows, evenly spread blocks are
-            used.
-        read: Returns the embeddings of rows, given the number of the first row and their count.
-        quantiles: Values from 0 to 1.
+        rows: Number of rows in the table. Of more than a million rows, only evenly spread blocks
+            are read.
+        read: Function of (number of the first row, number of rows) that returns embeddings.
+        quantiles: Quantiles to return, from 0 to 1.
+
+    Returns:
+        Norms by quantile; NaN if no row has a finite norm.
 
     Raises:
         ConfigError: A quantile is out of range.

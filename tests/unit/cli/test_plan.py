@@ -175,4 +175,4 @@ def test_passes_and_caches_are_planned() -> None:
     assert "two passes of 8 batches of each rank" in shown
     assert "files of each host" in shown
     refused = run("--rows", "1M", "--pass-batches", "8", status=1)
-    assert "--pass-batches goes with --sharded" in " ".join(refused.output.split())
+    assert "--pass-batches needs --sharded" in " ".join(refused.output.split())

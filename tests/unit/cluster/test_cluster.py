@@ -264,7 +264,7 @@ def test_top_shows_the_nodes_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
         numbers = [each["numbers"] for each in told["cluster"]["nodes"]]
         assert sum(each["rows"] for each in numbers) == rows
         drawn = CliRunner().invoke(app, look).stdout
-    assert "Nodes, epoch" in drawn  # names are folded on a narrow terminal
+    assert "Nodes, allocation epoch" in drawn  # names are folded on a narrow terminal
 
 
 def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> None:

@@ -172,13 +172,13 @@ def test_what_passes_do_is_seen_from_outside(tmp_path: Path) -> None:
         assert values["pass_keys"] == {"hit": told.hits, "miss": told.misses}
         assert values["pass_rows"]["written_back"] == told.written
         assert values["fast_tier_bytes"] == {"": told.bytes}
-        assert f"passes: 2 stand, {told.rows} rows" in str(
+        assert f"passes: 2 open, {told.rows} rows" in str(
             top_command.drawn(before, now, 2.0).caption
         )
         job = ["store", "show", now.job, "--shm-dir", str(tmp_path / "0")]
         shown = CliRunner().invoke(app, job).output
         assert "written back" in shown
-        assert "0 stand: 0 rows, 0 bytes" in shown
+        assert "0 open: 0 rows, 0 bytes" in shown
 
 
 def test_rows_that_are_overwritten_end_the_passes(shm_directory: Path) -> None:

@@ -85,6 +85,6 @@ def test_the_command(site: Site, tmp_path: Path):
     done = run.invoke(app, ["rollback", str(config), "ads"])
     assert done.output == "ads: readers are held at publication 1\n"
     done = run.invoke(app, ["rollback", str(config), "ads", "--release"])
-    assert done.output == "ads: readers go on to 2\n"
+    assert done.output == "ads: readers follow publication 2\n"
     done = run.invoke(app, ["rollback", str(config), "news"])
     assert "Received: model 'news'" in str(done.exception)

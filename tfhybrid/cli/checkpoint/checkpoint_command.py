@@ -28,13 +28,11 @@ from tfhybrid.errors import ConfigError
 app = typer.Typer(no_args_is_help=True)
 
 Directory = Annotated[
-    str, typer.Argument(help="Where checkpoints are kept, or the folder of one: a path or a URL.")
+    str, typer.Argument(help="Directory of checkpoints, or the folder of one: a path or a URL.")
 ]
 Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; the newest by default.")]
 TableName = Annotated[str, typer.Option("--table", help="Name of the table.")]
-Json = Annotated[
-    bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
 
 @app.callback()
@@ -51,7 +49,8 @@ def inspect(
         list[int] | None, typer.Option(help="Show the row of this key; needs --table; repeatable.")
     ] = None,
     string: Annotated[
-        list[str] | None, typer.Option(help="Likewise, for the key of a string.")
+        list[str] | None,
+        typer.Option(help="Show the row of this string's key; needs --table; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -64,12 +63,12 @@ def inspect(
         (show_json if as_json else table_rows.show_rows)(rows)
         return
     if table is None:
-        found = summary.of_checkpoint(stored)
+        contents = summary.of_checkpoint(stored)
         display = summary.show_checkpoint
     else:
-        found = summary.of_table(stored, table)
+        contents = summary.of_table(stored, table)
         display = summary.show_table
-    (show_json if as_json else display)(found)
+    (show_json if as_json else display)(contents)
 
 
 @app.command()
@@ -107,8 +106,8 @@ def diff(
 ) -> None:
     """Show which rows and dense arrays of B were added, removed or changed since A."""
     stored_a, stored_b = (StoredCheckpoint.open(locate(each)) for each in (a, b))
-    found = difference.between(stored_a, stored_b)
-    (show_json if as_json else difference.show_difference)(found)
+    changes = difference.between(stored_a, stored_b)
+    (show_json if as_json else difference.show_difference)(changes)
 
 
 @app.command()
@@ -151,9 +150,9 @@ def import_(
 ) -> None:
     """Copy a checkpoint and take a table's rows from a file; the original is not changed.
 
-    Rows of the file replace rows with the same key, or are added. Their optimizer state starts
-    fresh unless the file has it, as `export --states` writes it.
+    A row of the file replaces the row with the same key, or is added. Its optimizer state starts
+    fresh unless the file contains states (`export --states`).
     """
     stored = StoredCheckpoint.open(locate(directory, step))
-    made, rows = table_import.import_table(stored, table, file, output, replace=replace)
-    show(plain(f"{made}: {rows} rows in table {table}"))
+    copy, rows = table_import.import_table(stored, table, file, output, replace=replace)
+    show(plain(f"{copy}: {rows} rows in table {table}"))

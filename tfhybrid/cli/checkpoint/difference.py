@@ -21,17 +21,17 @@ _TABLE = ("added", "removed", "changed", "largest_difference", "changed_states",
 def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
     """Compares two checkpoints.
 
-    Each table is compared in memory.
+    One table at a time is read into memory.
 
     Args:
-        a: One.
-        b: The other.
+        a: The older checkpoint; rows that only `b` has count as added.
+        b: The newer checkpoint.
 
     Returns:
         `a`, `b`, `dense` and `tables`, ready for JSON.
 
     Raises:
-        CheckpointError: One of them is damaged.
+        CheckpointError: A checkpoint is damaged.
     """
     first, second = a.manifest.tables, b.manifest.tables
     return {
@@ -46,11 +46,11 @@ def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
     }
 
 
-def show_difference(found: dict[str, Any]) -> None:
+def show_difference(changes: dict[str, Any]) -> None:
     """Writes the result of `between`."""
     for side in ("a", "b"):
-        show(plain(f"{side.upper()}: step {found[side]['step']}, {found[side]['folder']}"))
-    dense, tables = found["dense"], found["tables"]
+        show(plain(f"{side.upper()}: step {changes[side]['step']}, {changes[side]['folder']}"))
+    dense, tables = changes["dense"], changes["tables"]
     show(
         f"dense arrays: {dense['equal']} equal, {len(dense['changed'])} changed, "
         f"{len(dense['added'])} added, {len(dense['removed'])} removed"
@@ -65,10 +65,10 @@ def show_difference(found: dict[str, Any]) -> None:
     _show("table", _TABLE, tables["compared"])
 
 
-def _show(what: str, columns: Sequence[str], found: dict[str, dict[str, Any]]) -> None:
-    """Writes a row for each, without columns that are empty everywhere."""
-    filled = [name for name in columns if any(each[name] is not None for each in found.values())]
-    rows = [[name, *(_cell(each[column]) for column in filled)] for name, each in found.items()]
+def _show(what: str, columns: Sequence[str], changes: dict[str, dict[str, Any]]) -> None:
+    """Writes one table row per changed item, without columns that are empty in all rows."""
+    filled = [name for name in columns if any(each[name] is not None for each in changes.values())]
+    rows = [[name, *(_cell(each[column]) for column in filled)] for name, each in changes.items()]
     if rows:
         show_table([what, *(column.replace("_", " ") for column in filled)], rows, text=[what])
 
@@ -99,31 +99,31 @@ def _dense(a: Variables, b: Variables) -> dict[str, Any]:
 
 def _table(a: StoredCheckpoint, b: StoredCheckpoint, name: str) -> dict[str, Any]:
     blocks_a, blocks_b = a.rows(name), b.rows(name)
-    keys_a, places_a = sorted_keys(blocks_a, f"Table '{name}' in {a.folder}")
-    keys_b, places_b = sorted_keys(blocks_b, f"Table '{name}' in {b.folder}")
+    keys_a, rows_a = sorted_keys(blocks_a, f"Table '{name}' in {a.folder}")
+    keys_b, rows_b = sorted_keys(blocks_b, f"Table '{name}' in {b.folder}")
     at = np.searchsorted(keys_b, keys_a)
     common = at < len(keys_b)
     common[common] = keys_b[at[common]] == keys_a[common]
-    found = dict.fromkeys(_TABLE) | {
+    changes = dict.fromkeys(_TABLE) | {
         "added": len(keys_b) - int(common.sum()),
         "removed": len(keys_a) - int(common.sum()),
     }
     x, y = a.manifest.tables[name], b.manifest.tables[name]
-    pairs = places_a[common], places_b[at[common]]
+    pairs = rows_a[common], rows_b[at[common]]
     if x.dim != y.dim:
-        found["shape_changed"] = f"dim {x.dim} -> {y.dim}"
-        return found
+        changes["shape_changed"] = f"dim {x.dim} -> {y.dim}"
+        return changes
     embeddings = _joined(blocks_a, 1), _joined(blocks_b, 1)
-    found["changed"], found["largest_difference"] = _values(*embeddings, pairs)
+    changes["changed"], changes["largest_difference"] = _values(*embeddings, pairs)
     if x.state_shape != y.state_shape:
-        found["shape_changed"] = f"states {list(x.state_shape)} -> {list(y.state_shape)}"
+        changes["shape_changed"] = f"states {list(x.state_shape)} -> {list(y.state_shape)}"
     else:
-        found["changed_states"], _ = _values(_joined(blocks_a, 2), _joined(blocks_b, 2), pairs)
-    return found
+        changes["changed_states"], _ = _values(_joined(blocks_a, 2), _joined(blocks_b, 2), pairs)
+    return changes
 
 
 def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
-    """Returns embeddings or states of all blocks as one array `[n, ...]`."""
+    """Concatenates the embeddings (field 1) or states (field 2) of all blocks: `[n, ...]`."""
     if len(blocks) == 1:  # stays a view of the file
         return blocks[0][field]
     return np.concatenate([block[field] for block in blocks]) if blocks else np.empty((0, 1), "f4")
@@ -132,7 +132,7 @@ def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
 def _values(
     a: np.ndarray, b: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]
 ) -> tuple[int, float]:
-    """Returns how many rows differ in any bit, and the largest difference of a value.
+    """Counts the rows that differ in any bit, and finds the largest difference of a value.
 
     Args:
         a: float32 `[n, ...]`.
@@ -152,7 +152,7 @@ def _values(
 
 
 def _largest(x: np.ndarray, y: np.ndarray) -> float:
-    """Returns the largest finite |difference|; NaN and infinities are ignored."""
+    """Returns the largest absolute difference, ignoring NaN and infinities; 0 without any."""
     wide = np.complex128 if np.iscomplexobj(x) else np.float64
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(x.astype(wide) - y.astype(wide))

@@ -24,8 +24,8 @@ from tfhybrid.core.native import (
 )
 from tfhybrid.data.position import told
 
-# Each optimizer's name, and which of a table's optimizer settings it has. The classes in
-# tfhybrid.optimizers cannot be used here, because they need Keras.
+# Kind -> name of the optimizer and names of its settings. The classes in tfhybrid.optimizers cannot
+# be used here, because they need Keras.
 OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
     OptimizerKind.SGD: ("SGD", ("momentum", "nesterov")),
     OptimizerKind.ADAGRAD: ("Adagrad", ("initial_accumulator_value", "epsilon")),
@@ -80,7 +80,7 @@ def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
 
 
 def of_table(stored: StoredCheckpoint, name: str) -> dict[str, Any]:
-    """Returns a table's contents, ready for JSON: all its rows are read."""
+    """Returns a table's contents and statistics, ready for JSON. Reads all its rows."""
     blocks = stored.rows(name)
     return {
         "folder": str(stored.folder),
@@ -92,22 +92,23 @@ def of_table(stored: StoredCheckpoint, name: str) -> dict[str, Any]:
     }
 
 
-def show_checkpoint(found: dict[str, Any]) -> None:
-    """Writes what `of_checkpoint` returned."""
-    position, dense = found["position"], found["dense"]
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    show(plain(found["folder"], "bold"))
-    going_on = f"going on at {told(position)}"
-    show(f"step      {found['step']}, {going_on}")
-    show(plain(f"saved     {found['saved']} with {versions}"))
-    show(f"ranks     {found['ranks']}, seed {found['seed']}")
-    if found["base"] is not None:
-        show(f"delta     no. {found['sequence']}: rows that changed since step {found['base']}")
+def show_checkpoint(contents: dict[str, Any]) -> None:
+    """Writes the result of `of_checkpoint`."""
+    position, dense = contents["position"], contents["dense"]
+    versions = ", ".join(f"{name} {version}" for name, version in contents["versions"].items())
+    show(plain(contents["folder"], "bold"))
+    show(f"step      {contents['step']}, resumes at {told(position)}")
+    show(plain(f"saved     {contents['saved']} with {versions}"))
+    show(f"ranks     {contents['ranks']}, seed {contents['seed']}")
+    if contents["base"] is not None:
+        show(
+            f"delta     no. {contents['sequence']}: rows that changed since step {contents['base']}"
+        )
     show(f"dense     {dense['arrays']} arrays, {decimal(dense['bytes'])}")
-    show(f"in all    {decimal(found['bytes'])}")
-    tables = found["tables"].values()
+    show(f"in all    {decimal(contents['bytes'])}")
+    tables = contents["tables"].values()
     cells = {
-        "table": [*found["tables"]],
+        "table": [*contents["tables"]],
         "rows": [f"{table['rows']:,}" for table in tables],
         "expected": [_count_text(table["expected_rows"]) for table in tables],
         "dim": [f"{table['dim']}" for table in tables],
@@ -116,29 +117,31 @@ def show_checkpoint(found: dict[str, Any]) -> None:
         "size": [decimal(table["bytes"]) for table in tables],
         "files": [f"{table['files']}" for table in tables],
     }
-    shown = [column for column, texts in cells.items() if column != "expected" or any(texts)]
-    rows = [list(row) for row in zip(*(cells[column] for column in shown), strict=True)]
-    console.show_table(shown, rows, text=["table", "optimizer"])
+    columns = [column for column, texts in cells.items() if column != "expected" or any(texts)]
+    rows = [list(row) for row in zip(*(cells[column] for column in columns), strict=True)]
+    console.show_table(columns, rows, text=["table", "optimizer"])
 
 
 def _count_text(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def show_table(found: dict[str, Any]) -> None:
-    """Writes what `of_table` returned."""
-    norms = found["norms"]
-    show(plain(f"{found['table']} of {found['folder']}", "bold"))
-    show(f"rows      {found['rows']:,} of dim {found['dim']}, version {found['version']:,}")
-    show(f"optimizer {_optimizer_text(found['optimizer'])}")
-    show(f"files     {found['files']}, {decimal(found['bytes'])}")
-    if found["rows"]:
-        show(f"keys      {found['keys']['min']} to {found['keys']['max']}")
-        show(f"NaN       in {found['nan_rows']:,} rows")
+def show_table(contents: dict[str, Any]) -> None:
+    """Writes the result of `of_table`."""
+    norms = contents["norms"]
+    show(plain(f"{contents['table']} of {contents['folder']}", "bold"))
+    show(
+        f"rows      {contents['rows']:,} of dim {contents['dim']}, version {contents['version']:,}"
+    )
+    show(f"optimizer {_optimizer_text(contents['optimizer'])}")
+    show(f"files     {contents['files']}, {decimal(contents['bytes'])}")
+    if contents["rows"]:
+        show(f"keys      {contents['keys']['min']} to {contents['keys']['max']}")
+        show(f"NaN       in {contents['nan_rows']:,} rows")
     if norms is not None:
         show(f"norms     {norms['min']:.4g} to {norms['max']:.4g}, mean {norms['mean']:.4g}")
     rows = []
-    for row in found["first_rows"]:
+    for row in contents["first_rows"]:
         values = ["NaN or inf" if v is None else f"{v:.5g}" for v in row["embedding"]]
         more = ", ..." if len(values) > _SHOWN_COLUMNS else ""
         rows.append([str(row["key"]), ", ".join(values[:_SHOWN_COLUMNS]) + more])
@@ -162,7 +165,7 @@ def _table(manifest: Manifest, name: str) -> dict[str, Any]:
 
 
 def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
-    """Returns name and settings of a table's optimizer, if it ever had one."""
+    """Returns name and settings of a table's optimizer, or `None` if it never had one."""
     if not native:
         return None
     values = optimizer_settings(native)

@@ -1,4 +1,4 @@
-"""Exports a table of a checkpoint to a file for other programs, block by block."""
+"""Export of a checkpoint's table to a file for other programs, block by block."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ def export_table(
     kind: str | None = None,
     states: bool = False,
 ) -> int:
-    """Writes a table's keys and embeddings; a complete new file replaces an existing one.
+    """Writes a table's keys and embeddings to a file. An existing file is replaced at the end.
 
-    `tfhybrid.checkpoint.NumpyRows`, `ParquetRows` and, for records, `RecordFile` read
-    them.
+    `tfhybrid.checkpoint.NumpyRows`, `ParquetRows` and, for records, `RecordFile` read such files.
 
     Args:
         stored: The checkpoint.
-        name: The table.
-        file: `.npz`: arrays `keys` int64 `[n]`, `embeddings` float32 `[n, dim]`, `states` float32
-            `[n, slots, dim]`. `.parquet`: columns `key` int64, `embedding` and `state`, lists of
-            `dim` and `slots * dim` floats.
-        kind: `"npz"`, `"parquet"`, or `"records"`: each row's int64 key and float32 embedding, as
-            in `record_of`. Defaults to the file's suffix.
+        name: Name of the table.
+        file: File to write. A `.npz` file has the arrays `keys` int64 `[n]`, `embeddings` float32
+            `[n, dim]` and `states` float32 `[n, slots, dim]`. A `.parquet` file has the columns
+            `key` int64, `embedding` and `state`, lists of `dim` and `slots * dim` floats.
+        kind: Format, `"npz"`, `"parquet"` or `"records"`, which are each row's int64 key and
+            float32 embedding, as in `record_of`. Defaults to the file's suffix.
         states: Whether to write the optimizer state.
 
     Returns:
@@ -48,7 +47,8 @@ def export_table(
 
     Raises:
         CheckpointError: There is no such table, or its files are damaged.
-        ConfigError: The file has another suffix, the table has no state, or records have none.
+        ConfigError: The format is unknown, or `states` is set although the table or the format has
+            no optimizer state.
     """
     writers = {"npz": _write_npz, "parquet": _write_parquet, "records": _write_records}
     kind = kind or file.suffix.removeprefix(".")

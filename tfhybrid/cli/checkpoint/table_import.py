@@ -1,4 +1,4 @@
-"""Imports rows from a file into a copy of a checkpoint, for `tfhybrid.checkpoint.restore`."""
+"""Import of rows from a file into a copy of a checkpoint, for `tfhybrid.checkpoint.restore`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfhybrid.cli.terminal.console import progress
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import CheckpointError, ConfigError
 
-# As in saving: a block is held in memory while it is written.
+# Size of a written block, which is held in memory; the same as in saving.
 _BLOCK_BYTES = 64 << 20
 
 
@@ -36,23 +36,24 @@ def import_table(
 ) -> tuple[Path, int]:
     """Copies a checkpoint, with a table's rows taken from a file.
 
-    The copy of a delta has all rows, and no base.
+    If the checkpoint is a delta, the copy has all rows and no base.
 
     Args:
         stored: The checkpoint; it is not changed.
-        name: The table; its version is not changed either.
-        file: A file as written by `export_table`; without states the optimizer state starts fresh.
-        output: Directory in which the copy appears under the same step, once it is complete.
-        replace: Whether the table gets only these rows; otherwise they replace rows with the same
-            key, and the other rows stay.
+        name: Name of the table. Its version stays the same.
+        file: File in a format of `export_table`; without states the optimizer state starts fresh.
+        output: Directory for the copy, which has the same step. It appears only when it is
+            complete.
+        replace: Whether the table gets only the rows of the file. Otherwise they replace rows with
+            the same key, and the other rows stay.
 
     Returns:
         The copy's folder, and the table's number of rows.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, or `output` has one of the same step.
+        CheckpointError: The checkpoint is damaged, or `output` has a checkpoint of the same step.
         DataError: The file is malformed or does not fit the table.
-        ConfigError: The file has another suffix, or has rows with NaN or infinities.
+        ConfigError: The file's suffix is neither .npz nor .parquet, or rows have NaN or infinities.
     """
     manifest = stored.manifest
     destination = Path(folder_of(output, manifest.step))
@@ -60,7 +61,7 @@ def import_table(
         raise CheckpointError(f"{destination} exists; give another directory. Nothing was changed.")
     old = stored.rows(name)
     # A delta's rows of the other tables are merged with those of its bases.
-    merged = [each for each, its in manifest.tables.items() if not its.whole and each != name]
+    merged = [each for each, entry in manifest.tables.items() if not entry.whole and each != name]
     for each in (name, *merged):  # otherwise the copy's checksums would hide damage
         stored.check_table(each)
     rows = _read(file, manifest.tables[name])
@@ -98,8 +99,8 @@ def _read(file: Path, entry: TableEntry) -> Rows:
         states = np.broadcast_to(fresh, shape) if block.states is None else block.states
         history = _fresh_history(entry, len(block.keys))
         blocks.append(Rows(block.keys, block.embeddings, states, history))
-    _, places = sorted_keys(blocks, f"{file}")
-    rows = Rows(*(np.concatenate(arrays)[places] for arrays in zip(*blocks, strict=True)))
+    _, order = sorted_keys(blocks, f"{file}")
+    rows = Rows(*(np.concatenate(arrays)[order] for arrays in zip(*blocks, strict=True)))
     bad = ~np.isfinite(rows.embeddings).all(axis=1)
     if bad.any():
         raise ConfigError(
@@ -122,7 +123,7 @@ def _source(file: Path) -> NumpyRows | ParquetRows:
 def _fresh_state(entry: TableEntry) -> np.ndarray:
     """Returns the optimizer state of a new row, float32 `[slots, dim]`.
 
-    Equal to `InitializeState` in `custom_ops/core/compute/optimizer.cc`.
+    Must equal `InitializeState` in `custom_ops/core/compute/optimizer.cc`.
     """
     state = np.zeros(entry.state_shape, np.float32)
     if not entry.state_slots:
@@ -154,15 +155,18 @@ def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, File
 
 
 def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
-    """Yields the old rows, replaced by new ones with the same key, and then the other new rows."""
+    """Yields the old rows, replaced by new rows with the same key, and then the other new rows."""
     is_new = np.ones(len(rows.keys), bool)
     for block in old:
         at = np.searchsorted(rows.keys, block.keys)
-        found = at < len(rows.keys)
-        found[found] = rows.keys[at[found]] == block.keys[found]
+        replaced = at < len(rows.keys)
+        replaced[replaced] = rows.keys[at[replaced]] == block.keys[replaced]
         embeddings, states = block.embeddings.copy(), block.states.copy()
-        embeddings[found], states[found] = rows.embeddings[at[found]], rows.states[at[found]]
-        is_new[at[found]] = False
+        embeddings[replaced], states[replaced] = (
+            rows.embeddings[at[replaced]],
+            rows.states[at[replaced]],
+        )
+        is_new[at[replaced]] = False
         yield Rows(block.keys, embeddings, states, block.history)
     new = Rows(*(array[is_new] for array in rows))
     row_bytes = sum(array[:1].nbytes for array in new)
@@ -176,7 +180,7 @@ def _write(
     blocks: Iterable[Rows],
     files: dict[str, FileEntry],
 ) -> TableEntry:
-    """Writes a table's blocks, adds them to `files`, and describes the table."""
+    """Writes a table's blocks, adds their files to `files`, and returns the table's entry."""
     names: list[str] = []
     rows = total = 0
     for block in blocks:

@@ -14,31 +14,31 @@ from tfhybrid.cli.terminal.console import plain, show
 def of_keys(
     stored: StoredCheckpoint, name: str, keys: Sequence[int], strings: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Returns the rows of keys, and of the keys of strings, ready for JSON.
+    """Looks up rows by key or by string, ready for JSON.
 
     Args:
         stored: The checkpoint.
-        name: The table.
-        keys: The keys to look up.
-        strings: Strings whose keys are looked up too.
+        name: Name of the table.
+        keys: Keys to look up.
+        strings: Strings whose keys are looked up after `keys`.
 
     Returns:
-        `key`, `string`, `embedding` and `states` for each, in the given order; the last two are
-        `None` if there is no row.
+        A dictionary per key, in the given order, with `key`, `string`, `embedding` and `states`.
+        The last two are `None` if the key has no row.
 
     Raises:
-        CheckpointError: There is no such table, or its files are damaged.
+        CheckpointError: The checkpoint has no such table, or its files are damaged.
     """
-    wanted: list[tuple[int, str | None]] = [(key, None) for key in keys]
-    wanted += zip(_keys_of(strings), strings, strict=True)
+    requested: list[tuple[int, str | None]] = [(key, None) for key in keys]
+    requested += zip(_keys_of(strings), strings, strict=True)
     blocks = stored.rows(name)
     rows = []
-    for key, string in wanted:
+    for key, string in requested:
         row: dict[str, Any] = {"key": key, "string": string, "embedding": None, "states": None}
         for block in blocks:
-            for place in np.flatnonzero(block.keys == key):
-                row["embedding"] = block.embeddings[place].tolist()
-                row["states"] = block.states[place].tolist()
+            for number in np.flatnonzero(block.keys == key):
+                row["embedding"] = block.embeddings[number].tolist()
+                row["states"] = block.states[number].tolist()
         rows.append(row)
     return rows
 
@@ -59,9 +59,8 @@ def show_rows(rows: Sequence[dict[str, Any]]) -> None:
 def _keys_of(strings: Sequence[str]) -> list[int]:
     if not strings:
         return []
-    from tfhybrid.data.samples.strings import (
-        string_keys,  # imports TensorFlow, which other keys do not need
-    )
+    # Imported here: only strings need TensorFlow.
+    from tfhybrid.data.samples.strings import string_keys
 
     return [int(key) for key in string_keys(list(strings)).numpy()]
 

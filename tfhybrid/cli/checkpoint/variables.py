@@ -1,4 +1,4 @@
-"""The dense arrays of a checkpoint, by the names of the model's variables."""
+"""The dense arrays of a checkpoint, with the names of the model's variables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Variables:
     """Dense arrays by number, such as `weights/0003`, and Keras's names for them.
 
     Args:
-        arrays: The arrays by number.
-        names: Names of some or all of them; older checkpoints have none.
+        arrays: Arrays by number.
+        names: Names of arrays by number. Arrays without a unique name, and all arrays of older
+            checkpoints, have none.
     """
 
     arrays: dict[str, np.ndarray]
@@ -60,7 +61,7 @@ class Variables:
 
 
 def matched(a: Variables, b: Variables) -> dict[str, str]:
-    """Returns, for arrays of `a`, the number of the same variable in `b`.
+    """Matches the variables of two checkpoints: number in `a` -> number in `b`.
 
     If a group's arrays have the same shapes in both, they come from the same model and are matched
     by number, because Keras generates other names when a model is built twice in a process.

@@ -1,4 +1,4 @@
-"""Checks checkpoints for everything that `tfhybrid.checkpoint.restore` checks, and more."""
+"""Checks of checkpoints: all checks of `tfhybrid.checkpoint.restore`, and more."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfhybrid.errors import CheckpointError
 
 
 def verify(folders: list[Location]) -> list[dict[str, Any]]:
-    """Checks checkpoints, with a progress bar. A delta's bases must only exist.
+    """Checks checkpoints, with a progress bar. Bases of a delta must exist, but are not checked.
 
     Args:
         folders: The checkpoints' folders.
 
     Returns:
-        For each checkpoint its `folder`, number of `files`, and `problems`, each with `where` (a
-        file or a table) and file or a table) and `message`.
+        A dictionary per checkpoint with `folder`, the number of `files`, and `problems`; each
+        problem has `where` (a file or a table) and `message`.
     """
     opened: list[StoredCheckpoint | CheckpointError] = [_open(folder) for folder in folders]
     total = sum(_work(each.manifest) for each in opened if isinstance(each, StoredCheckpoint))
@@ -63,7 +63,7 @@ def _work(manifest: Manifest) -> int:
 
 
 def _problems(stored: StoredCheckpoint, advance: Callable[[int], None]) -> list[tuple[str, str]]:
-    """Returns problems by file or table; a table's rows are checked only if its files are good."""
+    """Returns pairs (file or table, message). Checks a table's rows only if its files are good."""
     problems = []
     folder, manifest = stored.folder, stored.manifest
 

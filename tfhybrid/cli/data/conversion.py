@@ -1,4 +1,4 @@
-"""Converts files of samples to Parquet, unit by unit."""
+"""Conversion of sample files to Parquet, one unit of a file at a time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROW_GROUP = 1 << 16
 
 
 def convert(file_format: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
-    """Writes a file's samples as Parquet; the target appears once it is complete.
+    """Writes a file's samples as Parquet. The target appears only when it is complete.
 
     `tfhybrid.data.Parquet` with the same names reads the same samples.
 
     Args:
-        file_format: The source's format.
-        source: The file.
-        target: The file to write; an existing one is replaced.
-        advance: Called with the number of source bytes done since the last call.
+        file_format: Format of the source.
+        source: File to read.
+        target: File to write; an existing one is replaced.
+        advance: Function to call with the number of source bytes done since the last call.
 
     Returns:
         The number of samples written.
@@ -57,7 +57,7 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
 
 
 def arrow_table(clicks: Clicks) -> pa.Table:
-    """Returns samples as a table: int64 keys, float32 numbers, labels, and lists of those.
+    """Returns samples as an Arrow table: int64 keys, float32 numbers, labels, and lists of these.
 
     A single label is called `label`; several keep their columns' names.
     """

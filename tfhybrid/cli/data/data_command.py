@@ -89,7 +89,11 @@ def convert(
 
 
 def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Path]:
-    """Returns the file to write for each source."""
+    """Returns the file to write for each source.
+
+    Raises:
+        ConfigError: Two sources have the same target, or a target exists and `replace` is false.
+    """
     targets: dict[Path, Path] = {}
     for source in sources:
         name = source.name
@@ -99,6 +103,6 @@ def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Pat
         if target in targets.values():
             raise ConfigError(f"Two files would be written to {target}. Received: {source}")
         if target.exists() and not replace:
-            raise ConfigError(f"{target} exists; --replace replaces it.")
+            raise ConfigError(f"{target} exists; pass --replace to overwrite it.")
         targets[source] = target
     return targets

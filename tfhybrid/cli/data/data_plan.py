@@ -1,4 +1,4 @@
-"""Counts the ids in files: the `expected_rows` to set for tables, and the memory they need."""
+"""Counts of the ids in files: the `expected_rows` to set for tables, and the memory they need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfhybrid.store.table_memory import TableBytes
 
 @dataclasses.dataclass
 class _Counted:
-    """A table: the features that share it, their number of keys, and of distinct keys."""
+    """Counts of a table: the features that share it, their keys, and their distinct keys."""
 
     features: list[str]
     keys: int = 0
@@ -36,11 +36,11 @@ def of_files(
     Args:
         paths: Files of samples.
         file_format: The files' format.
-        shared: Features by the table that they share; every other feature has its own table.
-        bytes_of_rows: Returns a table's size, given its number of rows.
+        shared: Table name -> features that share the table. Every other feature has its own table.
+        bytes_of_rows: Function that returns a table's size for a number of rows.
 
     Returns:
-        `samples` and `tables`, ready for JSON.
+        `files`, `samples` and `tables`, ready for JSON.
 
     Raises:
         ConfigError: A shared table names a feature that the files do not have.
@@ -65,7 +65,7 @@ def of_files(
 
 
 def shared_of(options: list[str]) -> dict[str, list[str]]:
-    """Returns features by the table that they share.
+    """Parses `--shared` options: table name -> features that share the table.
 
     Example:
 
@@ -73,7 +73,7 @@ def shared_of(options: list[str]) -> dict[str, list[str]]:
     {'items': ['item', 'liked']}
 
     Raises:
-        ConfigError: An option has another form.
+        ConfigError: An option is not of the form TABLE=FEATURE,FEATURE.
     """
     shared = {}
     for option in options:
@@ -85,7 +85,7 @@ def shared_of(options: list[str]) -> dict[str, list[str]]:
 
 
 def rounded_up(count: int) -> int:
-    """Rounds up to a number with two significant digits.
+    """Rounds a count up to two significant digits.
 
     Example:
 
@@ -96,10 +96,10 @@ def rounded_up(count: int) -> int:
     return -(-count // unit) * unit
 
 
-def show_counts(found: dict[str, Any]) -> None:
+def show_counts(counts: dict[str, Any]) -> None:
     """Writes the result of `of_files`."""
-    tables = found["tables"]
-    show(f"{found['files']} file(s), {found['samples']:,} samples")
+    tables = counts["tables"]
+    show(f"{counts['files']} file(s), {counts['samples']:,} samples")
     rows = [
         [
             name,

@@ -1,4 +1,4 @@
-"""Counts distinct ids in bounded memory: exactly at first, then as an estimate."""
+"""Counts of distinct ids in bounded memory: exact at first, then an estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ _DEVIATIONS = 2  # standard deviations of the 95 % bounds
 
 @dataclasses.dataclass(frozen=True)
 class Count:
-    """A number of ids: counted, or estimated with bounds that hold in 95 of 100 cases."""
+    """A number of distinct ids.
+
+    Attributes:
+        ids: The number, or its estimate.
+        least: Lower bound of the 95 % confidence interval; equal to `ids` if exact.
+        most: Upper bound of the 95 % confidence interval; equal to `ids` if exact.
+        exact: Whether `ids` was counted instead of estimated.
+    """
 
     ids: int
     least: int
@@ -25,10 +32,10 @@ class Count:
 
 
 class DistinctIds:
-    """Counts the distinct ids of a table: with a set at first, then with a HyperLogLog sketch.
+    """Counter of distinct ids: an exact set at first, then a HyperLogLog sketch.
 
     Args:
-        exact_ids: Up to this many ids are counted exactly.
+        exact_ids: Maximum number of ids that are counted exactly.
 
     Example:
 

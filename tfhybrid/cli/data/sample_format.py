@@ -10,7 +10,8 @@ import typer
 
 from tfhybrid.errors import ConfigError
 
-# Class and module of each: importing pyarrow takes longer than everything else in a command.
+# Class and module of each format. Modules are imported on use: importing pyarrow takes longer than
+# everything else in a command.
 FORMATS = {
     "csv": ("Csv", "csv"),
     "libfm": ("Libfm", "libfm"),
@@ -42,12 +43,12 @@ def format_of(name: str, **options: Any) -> Any:
     """Returns the `tfhybrid.data.Format` that the options describe.
 
     Args:
-        name: One of `FORMATS`.
-        **options: Options by name; lists as lists or as on the command line; `None` means not
-            given. `label_kind` is the kind of the labels.
+        name: Name of the format, one of `FORMATS`.
+        **options: Options of the format by name; `None` means not given. A list of columns may be a
+            list or a string `a,b,c`. `label_kind` is the kind of all labels.
 
     Raises:
-        ConfigError: There is no such format, or it has no such option.
+        ConfigError: The format is unknown, lacks an option that is given, or needs one that is not.
     """
     label_kind = options.pop("label_kind", None)
     lists = ("features", "strings", "lists", "dense", "columns")
@@ -71,7 +72,7 @@ def format_of(name: str, **options: Any) -> Any:
 
 
 def _label(names: str | None, kind: str | None) -> Any:
-    """Returns a format's `label=`, or `None` if no option mentions it."""
+    """Returns the value of a format's `label=`, or `None` if no option sets it."""
     if names is None and kind is None:
         return None
     from tfhybrid.data.formats.label import Label

@@ -1,4 +1,4 @@
-"""Measures random reads from a disk, which tables in files depend on."""
+"""Measurement of random reads from a disk. Tables in files depend on their speed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DiskSpeed:
 
     Args:
         reads: Random reads of 4 KiB per second, over all threads.
-        direct: Whether reads bypassed the page cache; if not, it may have served some of them.
+        direct: Whether reads bypassed the page cache; otherwise it may have served some of them.
     """
 
     reads: float
@@ -38,16 +38,16 @@ def measure(
     seconds: float = _SECONDS,
     threads: int = _THREADS,
 ) -> DiskSpeed:
-    """Writes a file, reads from it at random places, and removes it.
+    """Measures random reads: writes a temporary file, reads blocks of it, and removes it.
 
     Args:
-        directory: On the disk.
+        directory: Directory on the disk to measure.
         file_bytes: Size of the file, a multiple of 1 MiB.
-        seconds: How long to read.
+        seconds: Duration of the reads.
         threads: Number of threads that read.
 
     Raises:
-        OSError: The file cannot be written or read.
+        OSError: The file cannot be written or read, for example because the disk is full.
 
     Example:
 
@@ -90,11 +90,11 @@ def _open(path: str) -> tuple[int, bool]:
 
 
 def _read(descriptor: int, size: int, until: float, seed: int) -> int:
-    places = random.Random(seed)
+    offsets = random.Random(seed)
     with contextlib.closing(mmap.mmap(-1, _BLOCK)) as block:  # aligned, as O_DIRECT requires
         count = 0
         while count == 0 or time.monotonic() < until:
-            if os.preadv(descriptor, [block], places.randrange(size // _BLOCK) * _BLOCK) < _BLOCK:
+            if os.preadv(descriptor, [block], offsets.randrange(size // _BLOCK) * _BLOCK) < _BLOCK:
                 raise OSError(errno.EIO, "the file is shorter than what was written")
             count += 1
         return count

@@ -1,4 +1,4 @@
-"""`tfhybrid doctor`: finds problems of this machine or a job's hosts, and says how to fix them."""
+"""`tfhybrid doctor`: problems of this machine or of a job's hosts, and how to fix them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def doctor(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="Also check these hosts, over ssh; as for horovodrun -H: host1:4,host2:4."
+            help="Check these hosts over ssh, written as for horovodrun -H: host1:4,host2:4."
         ),
     ] = None,
     identity: Annotated[
@@ -55,25 +55,25 @@ def doctor(
         typer.Option(help="Measure the disk of this directory, as for storage=FileTier(PATH)."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+        bool, typer.Option("--json", help="Print only JSON on standard output.")
     ] = False,
 ) -> None:
     """Find what would make a job fail or slow, and say how to fix it.
 
-    The exit status is 1 if there is a problem. On other hosts it runs the Python with the same
-    path.
+    The exit status is 1 if there is an error. Other hosts must have Python with tfhybrid under the
+    same path as this one.
     """
     by_host: dict[str, list[Finding]] = {}
     if hosts is None:
-        by_host["this host"] = _look(files, shown=not as_json)
+        by_host["this host"] = _look(files, show_each=not as_json)
     else:
         names = _names(hosts)
         options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
         options += ["-o", "StrictHostKeyChecking=no"]  # as horovodrun does
         options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
         with ThreadPoolExecutor(len(names)) as threads:
-            found = threads.map(partial(_look_at, options, files), names)
-            by_host = dict(zip(names, found, strict=True))
+            reports = threads.map(partial(_look_at, options, files), names)
+            by_host = dict(zip(names, reports, strict=True))
         by_host["all hosts"] = [*_compare(by_host), *_ports(options, by_host)]
         for host, findings in by_host.items():
             if not as_json and findings:
@@ -86,11 +86,11 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _look(files: str | None, *, shown: bool) -> list[Finding]:
+def _look(files: str | None, *, show_each: bool) -> list[Finding]:
     findings = []
     for finding in itertools.chain(find_all(), [] if files is None else [disk(files)]):
         findings.append(finding)
-        if shown:
+        if show_each:
             _show(finding)
     return findings
 
@@ -113,22 +113,22 @@ def _names(hosts: str) -> list[str]:
 
 
 def _look_at(options: list[str], files: str | None, host: str) -> list[Finding]:
-    """Runs the doctor on another host, with the Python of the same path."""
+    """Runs the doctor on another host; a failure to run it becomes a finding."""
     of_files = [] if files is None else ["--files", files]
     command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json", *of_files])
     ssh = ["ssh", *options, host, command]
     try:
         run = subprocess.run(ssh, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        (found,) = json.loads(run.stdout).values()
-        return [_finding(each) for each in found]
+        (findings,) = json.loads(run.stdout).values()
+        return [_finding(each) for each in findings]
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Finding("ssh", str(error), Level.ERROR, _WANTS_SSH.format(host))]
     except (ValueError, TypeError, KeyError):
-        said = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
-        if run.returncode == 255:  # ssh's own
-            return [Finding("ssh", said, Level.ERROR, _WANTS_SSH.format(host))]
+        message = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
+        if run.returncode == 255:  # a failure of ssh itself
+            return [Finding("ssh", message, Level.ERROR, _WANTS_SSH.format(host))]
         mend = f"install tfhybrid there like here: {sys.executable} -m pip install tfhybrid"
-        return [Finding("tfhybrid", said, Level.ERROR, mend)]
+        return [Finding("tfhybrid", message, Level.ERROR, mend)]
 
 
 def _finding(fields: dict[str, Any]) -> Finding:
@@ -139,21 +139,21 @@ def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
     """Returns findings that differ between hosts but must be equal."""
     differing = []
     for what in _SAME:
-        found = {
+        values = {
             host: finding.found
             for host, findings in by_host.items()
             for finding in findings
             if finding.what == what and finding.level is not Level.ERROR
         }
-        if len(set(found.values())) > 1:
-            text = "; ".join(f"{host}: {value}" for host, value in found.items())
+        if len(set(values.values())) > 1:
+            text = "; ".join(f"{host}: {value}" for host, value in values.items())
             mend = "install the same on all hosts"
             differing.append(Finding(what, f"differs: {text}", Level.ERROR, mend))
     return differing
 
 
 def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Finding]:
-    """Returns which hosts cannot reach each other; tested from the hosts where tfhybrid runs."""
+    """Tests whether the hosts on which tfhybrid runs reach each other's ports."""
     running = [
         host
         for host, findings in by_host.items()
@@ -161,11 +161,13 @@ def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Findin
     ]
     if len(running) < 2:
         return []
-    found = unreached(["ssh", *options], running)
-    if not found:
+    failures = unreached(["ssh", *options], running)
+    if not failures:
         hosts = ", ".join(running)
         return [Finding("ports", f"the hosts {hosts} reach each other's free ports")]
-    text = "; ".join(f"{host} cannot reach {other} ({why})" for (host, other), why in found.items())
+    text = "; ".join(
+        f"{host} cannot reach {other} ({why})" for (host, other), why in failures.items()
+    )
     mend = (
         "open all ports between the hosts in firewalls and network policies: Horovod and the row "
         "service of sharded tables listen on arbitrary free ports"

@@ -1,7 +1,7 @@
-"""Checks of a machine, made before a job fails on it; each finding says how to fix a problem.
+"""Checks of a machine, to find problems before a job fails on it.
 
-Each function checks one thing and returns its finding. TensorFlow and Horovod are not imported into
-this process: a broken one would crash the doctor.
+Each function checks one thing and returns a finding. TensorFlow and Horovod are imported only in
+child processes, because a broken installation would crash the doctor.
 """
 
 from __future__ import annotations
@@ -62,7 +62,14 @@ class Level(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was checked, what was found, and how to fix it; `mend` is empty if nothing is wrong."""
+    """Result of one check.
+
+    Attributes:
+        what: Name of the thing that was checked.
+        found: State of the thing, for people.
+        level: Severity.
+        mend: Advice how to fix the problem; empty if nothing is wrong.
+    """
 
     what: str
     found: str
@@ -71,34 +78,34 @@ class Finding:
 
 
 def find_all() -> Iterator[Finding]:
-    """Makes all checks, and yields each finding at once."""
+    """Runs all checks, and yields each finding as soon as it is known."""
     for check in CHECKS:
         yield check()
 
 
 def versions() -> Finding:
-    """Python and tfhybrid."""
+    """Returns the versions of Python and tfhybrid."""
     return Finding("tfhybrid", f"{__version__}, Python {platform.python_version()}")
 
 
 def tensorflow() -> Finding:
-    """Whether the ops match the installed TensorFlow."""
+    """Checks that the ops were built for the installed TensorFlow."""
     installed = _installed("tensorflow") or _installed("tensorflow-cpu")
     built = json.loads(_BUILD.read_text())["tensorflow"] if _BUILD.exists() else None
-    found = f"{installed}, ops built for {built}"
+    state = f"{installed}, ops built for {built}"
     if installed is None:
         return Finding(
             "TensorFlow", "not installed", Level.ERROR, f"pip install tensorflow=={built}"
         )
     problem = _problem_of(_ABI)
     if problem is None:
-        return Finding("TensorFlow", found)
+        return Finding("TensorFlow", state)
     mend = "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"
-    return Finding("TensorFlow", f"{found}: {problem}", Level.ERROR, mend)
+    return Finding("TensorFlow", f"{state}: {problem}", Level.ERROR, mend)
 
 
 def keras() -> Finding:
-    """Which Keras `tf.keras` is."""
+    """Checks that Keras is installed, and tells which release `tf.keras` is."""
     version = _installed("keras")
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() not in ("1", "true"):
         mend = "" if version else "pip install keras"
@@ -113,7 +120,7 @@ def keras() -> Finding:
 
 
 def horovod() -> Finding:
-    """Whether Horovod can be imported, and with which features it was built."""
+    """Checks that Horovod can be imported and was built with Gloo."""
     version = _installed("horovod")
     if version is None:
         mend = "scripts/horovod in tfhybrid's source tree compiles it for this TensorFlow"
@@ -122,16 +129,20 @@ def horovod() -> Finding:
     if run.returncode != 0:
         mend = "scripts/horovod in tfhybrid's source tree recompiles it"
         return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
-    built = json.loads(run.stdout.splitlines()[-1])
-    found = f"{version}, built with {', '.join(built) or 'nothing'}"
-    if "gloo" in built:
-        return Finding("Horovod", found)
+    features = json.loads(run.stdout.splitlines()[-1])
+    state = f"{version}, built with {', '.join(features) or 'nothing'}"
+    if "gloo" in features:
+        return Finding("Horovod", state)
     mend = "scripts/horovod in tfhybrid's source tree builds it with Gloo"
-    return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo needs it: {mend}")
+    return Finding("Horovod", state, Level.WARNING, f"horovodrun --gloo needs it: {mend}")
 
 
 def shared_memory(directory: str | None = None) -> Finding:
-    """Whether there is space for tables, in memory."""
+    """Checks that the shared-memory directory is a writable tmpfs with room for tables.
+
+    Args:
+        directory: Directory to check. Defaults to the store's directory.
+    """
     path = directory or shm_directory()
     what = f"store {path}"
     if not os.access(path, os.W_OK | os.X_OK):
@@ -143,18 +154,18 @@ def shared_memory(directory: str | None = None) -> Finding:
         )
     kind, size = _file_system(path), shutil.disk_usage(path)
     free = native.available_bytes(path)
-    found = f"{kind}, {decimal(size.total)}, {decimal(free)} of it free for tables"
+    state = f"{kind}, {decimal(size.total)}, {decimal(free)} of it free for tables"
     if kind not in ("tmpfs", "hugetlbfs"):
         mend = "set TFHYBRID_SHM_DIR to a tmpfs: elsewhere tables are written to a disk"
-        return Finding(what, found, Level.WARNING, mend)
+        return Finding(what, state, Level.WARNING, mend)
     if size.total < _LEAST_SHM:
         mend = "docker run --shm-size=16g, or mount -o remount,size=16g /dev/shm; in Kubernetes an "
-        return Finding(what, found, Level.ERROR, f"{mend}emptyDir with medium: Memory there")
-    return Finding(what, found)
+        return Finding(what, state, Level.ERROR, f"{mend}emptyDir with medium: Memory there")
+    return Finding(what, state)
 
 
 def disk(directory: str) -> Finding:
-    """The random read speed of a disk for tables in files; writes a temporary file there."""
+    """Measures the random reads of a disk for tables in files, with a temporary file there."""
     what = f"files {directory}"
     if not os.access(directory, os.W_OK | os.X_OK):
         mend = "FileTier(path) needs an existing directory that can be written, on every host"
@@ -164,33 +175,33 @@ def disk(directory: str) -> Finding:
         speed = disk_speed.measure(directory)
     except OSError as error:
         return Finding(what, f"{kind}: {error}", Level.ERROR, "tables in files need this disk")
-    found = f"{kind}, {decimal(free)} free, {speed.reads:,.0f} reads of 4 KiB a second"
+    state = f"{kind}, {decimal(free)} free, {speed.reads:,.0f} reads of 4 KiB a second"
     if kind in ("tmpfs", "ramfs"):
-        return Finding(what, found, Level.WARNING, "this is memory: use a directory on a disk")
+        return Finding(what, state, Level.WARNING, "this is memory: use a directory on a disk")
     if kind.startswith(_NETWORK_FILE_SYSTEMS):
-        return Finding(what, found, Level.WARNING, "use a directory on a disk of this host")
+        return Finding(what, state, Level.WARNING, "use a directory on a disk of this host")
     if not speed.direct:
-        found += ", some from the page cache"
+        state += ", some from the page cache"
     if speed.reads < _LEAST_READS:
         mend = "steps wait for their rows: an NVMe disk reads 100,000 times a second or more"
-        return Finding(what, found, Level.WARNING, mend)
-    return Finding(what, found)
+        return Finding(what, state, Level.WARNING, mend)
+    return Finding(what, state)
 
 
 def huge_pages() -> Finding:
-    """Whether large tables use huge pages."""
+    """Checks that large tables use huge pages."""
     path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     setting = _chosen(path.read_text()) if path.exists() else "unknown"
     kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
-    found = f"{setting} for shared memory, Linux {platform.release()}"
+    state = f"{setting} for shared memory, Linux {platform.release()}"
     if kernel >= (6, 1) or setting in ("always", "within_size", "advise", "force"):
-        return Finding("huge pages", found)
+        return Finding("huge pages", state)
     mend = f"echo advise > {path}: lookups in tables of several GB then have fewer TLB misses"
-    return Finding("huge pages", found, Level.NOTE, mend)
+    return Finding("huge pages", state, Level.NOTE, mend)
 
 
 def memory_limit() -> Finding:
-    """The container's memory limit, which includes shared memory."""
+    """Returns the container's memory limit, which includes shared memory."""
     for path in (
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -203,7 +214,7 @@ def memory_limit() -> Finding:
 
 
 def remove_ipc(directory: str = "/etc/systemd") -> Finding:
-    """Whether logind removes a user's shared memory at logout."""
+    """Checks whether logind removes a user's shared memory at logout."""
     if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
         return Finding("logind", "does not remove this user's shared memory")
     files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]
@@ -211,33 +222,33 @@ def remove_ipc(directory: str = "/etc/systemd") -> Finding:
     if re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", text, re.MULTILINE)[-1:] == ["no"]:
         return Finding("logind", "RemoveIPC=no")
     mend = "RemoveIPC=no in /etc/systemd/logind.conf, or loginctl enable-linger"
-    found = "RemoveIPC=yes: tables vanish when the user's last session ends"
-    return Finding("logind", found, Level.WARNING, mend)
+    state = "RemoveIPC=yes: tables vanish when the user's last session ends"
+    return Finding("logind", state, Level.WARNING, mend)
 
 
 def limits() -> Finding:
-    """Limits that large tables and many ranks can reach."""
+    """Checks the limits of open files and mappings, which large tables and many ranks can reach."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     path = Path("/proc/sys/vm/max_map_count")
     maps = int(path.read_text()) if path.exists() else _LEAST_MAPS
-    found = f"{files} open files, {maps} mappings"
+    state = f"{files} open files, {maps} mappings"
     if files < _LEAST_FILES:
         mend = f"ulimit -n {_LEAST_FILES}: each chunk of a table is an open file"
-        return Finding("limits", found, Level.WARNING, mend)
+        return Finding("limits", state, Level.WARNING, mend)
     if maps < _LEAST_MAPS:
-        return Finding("limits", found, Level.WARNING, f"sysctl vm.max_map_count={_LEAST_MAPS}")
-    return Finding("limits", found)
+        return Finding("limits", state, Level.WARNING, f"sysctl vm.max_map_count={_LEAST_MAPS}")
+    return Finding("limits", state)
 
 
 def processors() -> Finding:
-    """Cores and NUMA nodes."""
+    """Counts cores and NUMA nodes."""
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
     cores = len(os.sched_getaffinity(0))
     return Finding("processors", f"{cores} cores for this process, {nodes} NUMA node(s)")
 
 
 def interfaces() -> Finding:
-    """Network interfaces through which hosts can reach each other, and this host's name."""
+    """Lists the network interfaces, and checks that this host's name resolves."""
     links = []
     for _, name in socket.if_nameindex():
         folder = Path("/sys/class/net") / name
@@ -245,36 +256,37 @@ def interfaces() -> Finding:
         if name != "lo" and state in ("up", "unknown"):
             links.append(f"{name}{_speed(folder / 'speed')}")
     host = socket.gethostname()
-    found = f"{', '.join(links) or 'none but lo'}; this host is {host}"
+    state = f"{', '.join(links) or 'none but lo'}; this host is {host}"
     try:
         socket.getaddrinfo(host, None)
     except OSError:
         mend = f"add a line `127.0.0.1 {host}` to /etc/hosts: Horovod looks it up"
-        return Finding("network", f"{found}, which does not resolve", Level.ERROR, mend)
-    return Finding("network", found)
+        return Finding("network", f"{state}, which does not resolve", Level.ERROR, mend)
+    return Finding("network", state)
 
 
 def gpus() -> Finding:
-    """GPUs that nvidia-smi lists, and whether both TensorFlow and Horovod can use them."""
+    """Lists the GPUs, and checks that both TensorFlow and Horovod can use them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding("GPUs", "none (no nvidia-smi)", Level.NOTE, "tables are for CPUs anyway")
     run = _run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
-    found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
+    state = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
     if run.returncode != 0:
-        return Finding("GPUs", found, Level.WARNING, "nvidia-smi must list them")
-    run = _python(_GPUS, with_gpus=True)  # if this fails, the findings about each of them say why
+        return Finding("GPUs", state, Level.WARNING, "nvidia-smi must list them")
+    # If this fails, the findings about TensorFlow and Horovod say why.
+    run = _python(_GPUS, with_gpus=True)
     answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
     used, built, tensorflow = json.loads(answer)
     if used == 0 or built:
-        return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on several GPUs")
-    found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
+        return Finding("GPUs", state, Level.NOTE, "tfhybrid was never run on several GPUs")
+    state += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
     mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for GPUs"
     if tuple(map(int, tensorflow.split(".")[:2])) > _LAST_WITH_GPUS:
         last = ".".join(map(str, _LAST_WITH_GPUS))
         mend = f"Horovod can be built for GPUs only up to TensorFlow {last}"
     return Finding(
-        "GPUs", found, Level.WARNING, f"{mend}; or train on CPUs: export CUDA_VISIBLE_DEVICES="
+        "GPUs", state, Level.WARNING, f"{mend}; or train on CPUs: export CUDA_VISIBLE_DEVICES="
     )
 
 
@@ -329,13 +341,13 @@ def _file_system(path: str) -> str:
 
 def _chosen(text: str) -> str:
     """Returns the word in brackets of `always [advise] never`."""
-    found = re.search(r"\[(\w+)\]", text)
-    return found[1] if found else text.strip()
+    match = re.search(r"\[(\w+)\]", text)
+    return match[1] if match else text.strip()
 
 
 def _speed(path: Path) -> str:
     try:
         speed = int(path.read_text())
-    except (OSError, ValueError):  # virtual links have none
+    except (OSError, ValueError):  # virtual links have no speed
         return ""
     return f" ({speed} Mbit/s)" if speed > 0 else ""

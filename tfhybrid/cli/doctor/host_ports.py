@@ -1,4 +1,4 @@
-"""Tests whether hosts reach each other's free ports, on which Horovod and the row service listen.
+"""Tests of whether hosts reach each other's free ports. Horovod and the row service use such ports.
 
     python -m tfhybrid.cli.doctor.host_ports listen             prints its port
     python -m tfhybrid.cli.doctor.host_ports dial HOST:PORT...  prints errors
@@ -24,11 +24,11 @@ _SSH_SECONDS = 60.0
 
 
 def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Returns why hosts cannot reach ports of other hosts, by dialing and listening host.
+    """Returns the failed connections between hosts: (dialing host, listening host) -> reason.
 
     Args:
-        ssh: The ssh command up to the host's name.
-        hosts: The hosts to test. Hosts that do not answer are left out.
+        ssh: Command line of ssh, up to the host's name.
+        hosts: Names of the hosts to test. Hosts that do not answer within a minute are left out.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as threads:
         ports = {}
@@ -36,17 +36,17 @@ def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str],
             port = stack.enter_context(_listening(ssh, host))
             if port is not None:
                 ports[host] = port
-        told = threads.map(lambda host: _dialed(ssh, host, ports), ports)
+        failures = threads.map(lambda host: _dialed(ssh, host, ports), ports)
         return {
             (host, other): why
-            for host, found in zip(ports, told, strict=True)
-            for other, why in found.items()
+            for host, reasons in zip(ports, failures, strict=True)
+            for other, why in reasons.items()
         }
 
 
 @contextlib.contextmanager
 def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
-    """Lets a host listen during the block; yields the port, or `None` if it does not answer."""
+    """Starts a listener on a host for the block; yields its port, or `None` without an answer."""
     with subprocess.Popen(
         [*ssh, host, _command("listen")],
         stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
 
 
 def _dialed(ssh: Sequence[str], host: str, ports: dict[str, int]) -> dict[str, str]:
-    """Lets a host dial the others; returns why it cannot reach them."""
+    """Makes a host dial the others; returns the reason for each one that it cannot reach."""
     others = [f"{other}:{port}" for other, port in ports.items() if other != host]
     run = subprocess.run(
         [*ssh, host, _command("dial", *others)],
@@ -88,23 +88,27 @@ def _command(*arguments: str) -> str:
 
 
 def listen() -> None:
-    """Accepts connections until standard input ends."""
+    """Listens on a free port, prints the port, and ends when standard input ends."""
     with socket.create_server(("", 0)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
         sys.stdin.read()
 
 
-def dial(places: Sequence[str]) -> None:
-    """Connects to all in parallel, and writes which could not be reached."""
-    with ThreadPoolExecutor(max(1, len(places))) as threads:
-        found = dict(zip(places, threads.map(_problem, places), strict=True))
-    problems = {place.rpartition(":")[0]: why for place, why in found.items() if why}
+def dial(addresses: Sequence[str]) -> None:
+    """Connects to all addresses in parallel, and prints the failures as JSON: host -> reason.
+
+    Args:
+        addresses: Addresses, `HOST:PORT` each.
+    """
+    with ThreadPoolExecutor(max(1, len(addresses))) as threads:
+        results = dict(zip(addresses, threads.map(_problem, addresses), strict=True))
+    problems = {address.rpartition(":")[0]: why for address, why in results.items() if why}
     sys.stdout.write(json.dumps(problems) + "\n")
 
 
-def _problem(place: str) -> str:
-    host, _, port = place.rpartition(":")
+def _problem(address: str) -> str:
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), _DIAL_SECONDS).close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`tfhybrid stream publish`, `rollback`, `serve` and `export`: what concerns publications."""
+"""`tfhybrid stream publish`, `rollback`, `serve` and `export`: commands for publications."""
 
 from __future__ import annotations
 
@@ -27,45 +27,49 @@ Model = Annotated[str, typer.Argument(help="The target model.")]
 def publish(
     config: Config,
     model: Model,
-    anyway: Annotated[bool, typer.Option(help="Even if the AUC has fallen.")] = False,
+    anyway: Annotated[bool, typer.Option(help="Publish even if the AUC has fallen.")] = False,
 ) -> None:
-    """Publish what has changed now, instead of when it is due."""
+    """Publish all changes now, instead of at the next scheduled time."""
     settings = StreamSettings.read(config)
-    found = settings.remote_model(model, "publish").publish(anyway=anyway)
-    typer.echo(f"{model}: publication {found['number']}, {found['version']} updates")
+    publication = settings.remote_model(model, "publish").publish(anyway=anyway)
+    typer.echo(f"{model}: publication {publication['number']}, {publication['version']} updates")
 
 
 def rollback(
     config: Config,
     model: Model,
     number: Annotated[
-        int | None, typer.Argument(help="Of the publication; by default the one before.")
+        int | None, typer.Argument(help="Number of the publication; by default the previous one.")
     ] = None,
-    release: Annotated[bool, typer.Option(help="Let readers go on to the newest one.")] = False,
+    release: Annotated[
+        bool, typer.Option(help="Let readers follow the newest publication again.")
+    ] = False,
 ) -> None:
-    """Point readers back to an earlier publication; they stay there until --release."""
-    place = _place(StreamSettings.read(config), model)
+    """Point readers back to an earlier publication. They stay there until --release."""
+    folder = _folder_of(StreamSettings.read(config), model)
     if release:
-        now = release_readers(place)
-        typer.echo(f"{model}: readers go on to {'nothing' if now is None else now.number}")
+        now = release_readers(folder)
+        typer.echo(
+            f"{model}: readers follow {'nothing' if now is None else f'publication {now.number}'}"
+        )
         return
-    typer.echo(f"{model}: readers are held at publication {roll_back(place, number).number}")
+    typer.echo(f"{model}: readers are held at publication {roll_back(folder, number).number}")
 
 
 def serve(
     config: Config,
     model: Model,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to answer at.")],
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")],
     interval: Annotated[
-        float, typer.Option(min=0.01, help="Seconds between two looks for a publication.")
+        float, typer.Option(min=0.01, help="Seconds between two checks for a publication.")
     ] = 1.0,
 ) -> None:
-    """Run a read-only node, which follows publications and answers reads, until SIGTERM."""
+    """Run a read-only node until SIGTERM. It follows publications and answers reads."""
     from tfhybrid.serving.read_only_node import reader_calls
     from tfhybrid.serving.reader import Reader
 
     settings = StreamSettings.read(config)
-    folder = str(_place(settings, model))
+    folder = str(_folder_of(settings, model))
     with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
         reader.follow(interval)
         serve_calls(listen, settings.token, reader_calls(reader))
@@ -74,20 +78,20 @@ def serve(
 def export(
     config: Config,
     model: Model,
-    graph: Annotated[Path, typer.Argument(help="Of tfhybrid.export.serving_graph.")],
-    path: Annotated[Path, typer.Argument(help="What TensorFlow Serving calls the base path.")],
+    graph: Annotated[Path, typer.Argument(help="Graph written by tfhybrid.export.serving_graph.")],
+    path: Annotated[Path, typer.Argument(help="Model base path of TensorFlow Serving.")],
     interval: Annotated[
-        float, typer.Option(min=0.01, help="Seconds between two looks for a publication.")
+        float, typer.Option(min=0.01, help="Seconds between two checks for a publication.")
     ] = 1.0,
-    keep: Annotated[int, typer.Option(min=1, help="How many versions are kept.")] = 2,
-    once: Annotated[bool, typer.Option(help="Write what there is now, and end.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Number of versions to keep.")] = 2,
+    once: Annotated[bool, typer.Option(help="Write the current publication, then exit.")] = False,
 ) -> None:
-    """Write publications as SavedModels, for stock TensorFlow Serving, until SIGTERM."""
+    """Write publications as SavedModels for stock TensorFlow Serving, until SIGTERM."""
     from tfhybrid.serving.reader import Reader
     from tfhybrid.serving.stock_export import StockExport
 
     settings = StreamSettings.read(config)
-    folder = str(_place(settings, model))
+    folder = str(_folder_of(settings, model))
     with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
         exports = StockExport(reader, graph, path, keep=keep)
         while True:
@@ -105,7 +109,7 @@ def export(
             time.sleep(interval)
 
 
-def _place(settings: StreamSettings, model: str) -> Location:
+def _folder_of(settings: StreamSettings, model: str) -> Location:
     rules = settings.publish_rules
     if model not in rules:
         raise ConfigError(f"stream.yaml publishes {sorted(rules)}. Received: model '{model}'")

@@ -1,4 +1,4 @@
-"""`tfhybrid stream`: the processes of online training, and what feeds them."""
+"""`tfhybrid stream`: commands that run the processes of online training, and feed them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ _log = logging.getLogger("tfhybrid.stream")
 
 _PAUSE_SECONDS = 1.0
 
-app = typer.Typer(
-    no_args_is_help=True, help="Online training: all its processes, or one, and feeding."
-)
+app = typer.Typer(no_args_is_help=True, help="Run and feed the processes of online training.")
 
 app.command()(publications.publish)
 app.command()(publications.rollback)
@@ -43,7 +41,7 @@ Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, rout
 
 @app.command()
 def sync(config: Config) -> None:
-    """Run the sync unit, which has the weights, until SIGTERM."""
+    """Run the sync unit, which owns the weights, until SIGTERM."""
     settings = StreamSettings.read(config)
     with closing(settings.sync_unit()) as unit:
         serve_calls(settings.sync, settings.token, unit.calls)
@@ -51,7 +49,7 @@ def sync(config: Config) -> None:
 
 @app.command()
 def provide(config: Config) -> None:
-    """Run the data provider, which hands out rows, until SIGTERM."""
+    """Run the data provider, which leases rows to trainers, until SIGTERM."""
     settings = StreamSettings.read(config)
     with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
         serve_calls(settings.provider, settings.token, provider_calls(provider))
@@ -60,34 +58,40 @@ def provide(config: Config) -> None:
 @app.command()
 def run(
     config: Config,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a change.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one line per change.")
+    ] = False,
 ) -> None:
     """Run sync unit, provider and the trainers of `trainers:` on this machine until SIGTERM.
 
-    It ends by itself when all trainers have ended with status 0.
+    Exits when all trainers have ended with status 0.
     """
     set_up_logging()
 
-    def tell(told: dict[str, Any]) -> None:
+    def report(states: dict[str, Any]) -> None:
         if as_json:
-            typer.echo(json.dumps(told))
+            typer.echo(json.dumps(states))
             return
-        alive = (f"{name} {its['pid']}" for name, its in told.items() if its["pid"] is not None)
+        alive = (
+            f"{name} {process['pid']}"
+            for name, process in states.items()
+            if process["pid"] is not None
+        )
         show(f"running: {', '.join(alive)}")
 
-    running.run(config, tell)
+    running.run(config, report)
 
 
 @app.command()
 def feed(
     config: Config,
     files: Annotated[list[Path], typer.Argument(help="Lines of JSON, or Arrow IPC streams.")],
-    rows: Annotated[int, typer.Option(min=1, help="Lines of JSON in a record.")] = 1000,
+    rows: Annotated[int, typer.Option(min=1, help="Number of lines of JSON per record.")] = 1000,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Lines of JSON a second at most.")
+        float | None, typer.Option(min=0.001, help="Maximum number of lines of JSON per second.")
     ] = None,
 ) -> None:
-    """Put the rows of files into their queues; a file that is fed again changes nothing."""
+    """Put the rows of files into their queues. Feeding a file again changes nothing."""
     settings = StreamSettings.read(config)
     provider = RemoteProvider(Remote(settings.provider, settings.token, "feed", "provider"))
     begun, sent = time.monotonic(), 0
@@ -102,7 +106,10 @@ def feed(
 
 
 def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -> int:
-    """Puts a record, as often as it takes: models may be too far behind, or a broker away."""
+    """Puts a record, and returns the number of new rows.
+
+    Tries again until it succeeds: models may be too far behind, or a broker may be unavailable.
+    """
     while True:
         try:
             return provider.put(producer, number, record)
@@ -112,7 +119,7 @@ def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -
 
 
 def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
-    """Yields the records of a file, and how many lines each has."""
+    """Yields (number of lines, record) of a file. An Arrow stream is one record and counts as 1."""
     content = file.read_bytes()
     if content.lstrip()[:1] != b"{":
         yield 1, Record(content)

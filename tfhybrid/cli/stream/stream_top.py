@@ -1,4 +1,4 @@
-"""`tfhybrid stream top`: what provider, sync unit and readers tell, by the metrics registry."""
+"""`tfhybrid stream top`: metrics of the provider, the sync unit and readers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, rout
 
 
 class Processes:
-    """The processes of a stream that are asked; one that does not answer tells nothing.
+    """Connections to the processes of a stream, for reading their metrics. Not thread-safe.
 
     Args:
-        settings: Of the stream.
-        readers: `host:port` of read-only nodes.
+        settings: Settings of the stream.
+        readers: Addresses of read-only nodes, `host:port` each.
+
+    Attributes:
+        silent: Error texts of the processes that did not answer the last `look`.
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:
@@ -51,22 +54,22 @@ class Processes:
         self.silent: list[str] = []
 
     def look(self) -> list[tuple[Metric, dict[str, float]]]:
-        """Returns the metrics of all."""
+        """Returns the metrics of all processes: values by label. Skips those that do not answer."""
         self.silent = []
         lag: dict[str, float] = {}
         for model in self._models:
-            found = self._asked(self._provider, "lag", {"model": model})
-            lag |= {f"{model}/{queue}": float(count) for queue, count in found.items()}
-        found_lag = [(STREAM_LAG, lag)] if lag else []
-        return [*found_lag, *(each for it in self._others for each in self._stats(it))]
+            records = self._ask(self._provider, "lag", {"model": model})
+            lag |= {f"{model}/{queue}": float(count) for queue, count in records.items()}
+        of_provider = [(STREAM_LAG, lag)] if lag else []
+        return [*of_provider, *(each for remote in self._others for each in self._stats(remote))]
 
     def _stats(self, remote: Remote) -> Iterator[tuple[Metric, dict[str, float]]]:
-        yield from from_dict(self._asked(remote, "stats", {}))
+        yield from from_dict(self._ask(remote, "stats", {}))
 
-    def _asked(self, remote: Remote, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, remote: Remote, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = remote.ask(call, arguments)[0]
-            return found
+            response: dict[str, Any] = remote.ask(call, arguments)[0]
+            return response
         except StreamError as error:
             self.silent.append(str(error))
             return {}
@@ -75,17 +78,23 @@ class Processes:
 def top(
     config: Config,
     reader: Annotated[
-        list[str] | None, typer.Option(help="HOST:PORT of a read-only node; may come again.")
+        list[str] | None, typer.Option(help="HOST:PORT of a read-only node; repeatable.")
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
-    count: Annotated[int | None, typer.Option(min=1, help="How many looks.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of readings; by default until Ctrl-C.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only JSON on standard output.")
+    ] = False,
     prometheus: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Answer Prometheus on this port, and show nothing."),
+        typer.Option(
+            min=0, max=65535, help="Serve Prometheus on this port instead of showing a table."
+        ),
     ] = None,
 ) -> None:
-    """Watch a stream: lag, staleness, publications, freshness. Ends at Ctrl-C."""
+    """Watch a stream: lag, staleness, publications and freshness. Ends at Ctrl-C."""
     processes = Processes(StreamSettings.read(config), reader or [])
     looks = itertools.count() if count is None else range(count)
     if prometheus is not None:
@@ -95,11 +104,11 @@ def top(
         for number in looks:
             if number:
                 time.sleep(interval)
-            found = processes.look()
+            metrics = processes.look()
             if as_json:
-                show_json({metric.name: values for metric, values in found})
+                show_json({metric.name: values for metric, values in metrics})
             else:
-                screen(drawn(found, processes.silent))
+                screen(drawn(metrics, processes.silent))
 
 
 def _answer(processes: Processes, port: int, interval: float, looks: Any) -> None:
@@ -114,17 +123,17 @@ def _answer(processes: Processes, port: int, interval: float, looks: Any) -> Non
         endpoint.close()
 
 
-def drawn(found: list[tuple[Metric, dict[str, float]]], silent: list[str]) -> Table:
+def drawn(metrics: list[tuple[Metric, dict[str, float]]], silent: list[str]) -> Table:
     """Returns metrics as a table: a row for each model, queue or reader.
 
     Args:
-        found: The metrics.
-        silent: Why some processes told nothing.
+        metrics: Metrics, each with its values by label.
+        silent: Error texts of the processes that did not answer; shown as the title.
     """
-    shown = Table(title=plain("; ".join(silent)) if silent else None, title_justify="left")
+    table = Table(title=plain("; ".join(silent)) if silent else None, title_justify="left")
     for column in ("metric", "of", "value", "meaning"):
-        shown.add_column(column, justify="right" if column == "value" else "left", overflow="fold")
-    for metric, values in found:
+        table.add_column(column, justify="right" if column == "value" else "left", overflow="fold")
+    for metric, values in metrics:
         for label, value in values.items():
-            shown.add_row(*map(plain, [metric.name, label, f"{value:,.6g}", metric.meaning]))
-    return shown
+            table.add_row(*map(plain, [metric.name, label, f"{value:,.6g}", metric.meaning]))
+    return table

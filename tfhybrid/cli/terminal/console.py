@@ -45,7 +45,11 @@ def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[
 
 
 def show_json(value: Any) -> None:
-    """Writes JSON on standard output; NaN and infinities must have been replaced by `None`."""
+    """Writes a value as JSON on standard output.
+
+    Raises:
+        ValueError: The value contains NaN or infinities; replace them by `None`.
+    """
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
@@ -56,7 +60,7 @@ def show_error(message: str) -> None:
 
 @contextmanager
 def live() -> Iterator[Callable[[RenderableType], None]]:
-    """Shows a table that changes: in place on a terminal, elsewhere one after the other.
+    """Shows a changing table: redrawn in place on a terminal, otherwise printed again each time.
 
     Yields:
         A function to call with the current table.
@@ -73,11 +77,11 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Shows a progress bar during the block, if standard error is a terminal.
 
     Args:
-        what: What is being done.
+        what: Label of the bar, such as "Verifying".
         total: Total number of bytes.
 
     Yields:
-        A function to call with the number of bytes done.
+        A function to call with the number of bytes done since its last call.
     """
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Progress(

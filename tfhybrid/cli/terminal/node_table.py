@@ -20,15 +20,15 @@ _TEXT = ("node", "role", "state", "address")
 
 
 def nodes_table(status: Mapping[str, Any]) -> Table:
-    """Returns the nodes of a cluster with what they own and do.
+    """Returns a table of a cluster's nodes: state, owned shards, rows, bytes and rates.
 
     Args:
-        status: As the metadata node tells it.
+        status: Reply of the metadata node, from `tfhybrid.cluster.launching.status`.
     """
-    shown = Table(title=plain(f"Nodes, epoch {status['epoch']}"), title_justify="left")
-    columns = ("node", "role", "state", "since", "address", "shares", "rows", "bytes")
+    table = Table(title=plain(f"Nodes, allocation epoch {status['epoch']}"), title_justify="left")
+    columns = ("node", "role", "state", "since", "address", "shards", "rows", "bytes")
     for column in (*columns, *_RATES.values()):
-        shown.add_column(column, justify="left" if column in _TEXT else "right", overflow="fold")
+        table.add_column(column, justify="left" if column in _TEXT else "right", overflow="fold")
     for node in status["nodes"]:
         numbers = node["numbers"]
         owned = [each for each in status["allocation"] if each["node"] == node["name"]]
@@ -38,8 +38,8 @@ def nodes_table(status: Mapping[str, Any]) -> Table:
             "" if "bytes" not in numbers else decimal(int(numbers["bytes"])),
             *(_rate(name, numbers.get(name)) for name in _RATES),
         ]
-        shown.add_row(*map(plain, cells))
-    return shown
+        table.add_row(*map(plain, cells))
+    return table
 
 
 def _whole(number: float | None) -> str:

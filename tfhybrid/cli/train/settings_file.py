@@ -1,4 +1,4 @@
-"""Reads a file of settings; errors name the line of the setting."""
+"""The reader of a settings file. Errors name the line of the setting."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from ruamel.yaml.error import MarkedYAMLError
 from tfhybrid.cli.train.train_settings import Settings
 from tfhybrid.errors import ConfigError
 
-Place = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 
 
 class SettingsFile:
-    """A YAML file of settings.
+    """A YAML file of settings, read and checked when it is created.
 
     Args:
-        path: The file.
+        path: Path of the file.
+
+    Attributes:
+        settings: The settings of the file.
 
     Raises:
-        ConfigError: It is not YAML, or a setting is missing, unknown or out of range; the message
-            names each one's     names each one's line.
+        ConfigError: The file cannot be read or is not YAML, or settings are missing, unknown or
+            out of range. The message names the line of each.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,39 +43,43 @@ class SettingsFile:
         try:
             self.settings = Settings.model_validate(self._tree)
         except ValidationError as error:
-            raise ConfigError("\n".join(map(self._told, error.errors()))) from error
+            raise ConfigError("\n".join(map(self._message, error.errors()))) from error
 
-    def at(self, *place: str | int) -> str:
-        """Returns the prefix of an error about a setting: file, line and name."""
-        return f"{self._path}:{self._line(place)}: {'.'.join(map(str, place))}"
+    def at(self, *location: str | int) -> str:
+        """Returns the prefix of an error about a setting: file, line and name.
 
-    def _told(self, error: Any) -> str:
-        place = self._known(error["loc"])
+        Args:
+            *location: Keys and indexes that lead to the setting, such as `"data", "batch_size"`.
+        """
+        return f"{self._path}:{self._line(location)}: {'.'.join(map(str, location))}"
+
+    def _message(self, error: Any) -> str:
+        location = self._in_file(error["loc"])
         received = error["input"]
-        shown = f". Received: {received!r}" if isinstance(received, str | int | float) else ""
+        suffix = f". Received: {received!r}" if isinstance(received, str | int | float) else ""
         if error["type"] == "missing":
-            shown = ""
+            suffix = ""
         message = error["msg"].removeprefix("Value error, ")
-        return f"{self.at(*place) or self._path}: {message[:1].lower()}{message[1:]}{shown}"
+        return f"{self.at(*location) or self._path}: {message[:1].lower()}{message[1:]}{suffix}"
 
-    def _known(self, place: Place) -> Place:
-        """Removes the type names that pydantic adds to a location when it tries several types."""
-        found: list[str | int] = []
+    def _in_file(self, location: Location) -> Location:
+        """Drops the type names that pydantic adds to a location when it tries several types."""
+        keys: list[str | int] = []
         node = self._tree
-        for number, each in enumerate(place):
+        for number, each in enumerate(location):
             inside = isinstance(node, dict) and each in node
             inside = inside or (isinstance(node, list) and isinstance(each, int))
             if inside:
                 node = node[each]
-                found.append(each)
-            elif number == len(place) - 1 and isinstance(node, dict):
-                found.append(each)  # what is missing
-        return tuple(found)
+                keys.append(each)
+            elif number == len(location) - 1 and isinstance(node, dict):
+                keys.append(each)  # the missing setting
+        return tuple(keys)
 
-    def _line(self, place: Place) -> int:
+    def _line(self, location: Location) -> int:
         """Returns the line of a setting, or of the section in which it is missing."""
         node, line = self._tree, 1
-        for each in place:
+        for each in location:
             if isinstance(node, CommentedMap) and each in node:
                 line = node.lc.key(each)[0] + 1
             elif isinstance(node, CommentedSeq) and isinstance(each, int) and each < len(node):

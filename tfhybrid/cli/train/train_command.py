@@ -1,4 +1,4 @@
-"""`tfhybrid train`: trains a built-in model on files, without Python code."""
+"""`tfhybrid train`: training of a built-in model on files, without Python code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfhybrid.errors import ConfigError
 
 def train(
     settings: Annotated[
-        Path | None, typer.Argument(help="A YAML file; docs/train.md lists every setting.")
+        Path | None, typer.Argument(help="YAML file; docs/train.md lists every setting.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the file, do not train.")
+        bool, typer.Option("--check", help="Check the file without training.")
     ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of the file, for editors.")
@@ -26,7 +26,7 @@ def train(
 
     Runs on one rank, or on many: horovodrun -np 8 tfhybrid train model.yaml
 
-    A job with checkpoints, when started again, continues where it stopped.
+    A job with checkpoints resumes from the newest one when it is started again.
     """
     # Imported here: importing pydantic takes longer than everything else in other commands.
     if schema:
@@ -45,11 +45,11 @@ def train(
     from tfhybrid import distributed
     from tfhybrid.cli.train.training import Training
 
-    found = Training(file).run()
+    result = Training(file).run()
     if distributed.rank() > 0:
         return
-    scores = found.get("scores", {})
-    told = [f"step {found['step']}", *(f"{name} {score:.6g}" for name, score in scores.items())]
-    show(plain(", ".join(told)))
-    if "exported" in found:
-        show(plain(f"exported {found['exported']}"))
+    scores = result.get("scores", {})
+    texts = [f"step {result['step']}", *(f"{name} {score:.6g}" for name, score in scores.items())]
+    show(plain(", ".join(texts)))
+    if "exported" in result:
+        show(plain(f"exported {result['exported']}"))

@@ -1,6 +1,6 @@
-"""The settings of `tfhybrid train`: each field with its meaning and its allowed values.
+"""The settings of `tfhybrid train`: the meaning and the allowed values of each field.
 
-docs/train.md shows them as tables, `tfhybrid train --schema` as a JSON schema for editors.
+docs/train.md shows them as tables. `tfhybrid train --schema` prints them as a JSON schema.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
-# Each model's arguments beside features and tables; a test compares them with the models.
+# Each model's arguments other than features and tables; a test compares them with the models.
 _DEEP = {"hidden", "dropout", "batch_norm"}
 MODEL_OPTIONS: dict[str, set[str]] = {
     "lr": set(),
@@ -28,7 +28,7 @@ MODEL_OPTIONS: dict[str, set[str]] = {
     "dlrm": _DEEP | {"bottom", "interaction"},
     "din": _DEEP | {"behaviours", "max_length", "attention"},
 }
-# Likewise for table optimizers.
+# Each table optimizer's arguments; a test compares them with the classes.
 OPTIMIZER_OPTIONS: dict[str, set[str]] = {
     "sgd": {"momentum", "nesterov"},
     "adagrad": {"initial_accumulator_value", "epsilon"},
@@ -45,7 +45,7 @@ OPTIMIZER_OPTIONS: dict[str, set[str]] = {
 
 
 class Section(BaseModel):
-    """A section of the file; unknown fields are errors."""
+    """Section of the file. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,7 +56,7 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    """Files of samples; an option that the format does not have is an error."""
+    """Files of samples. An option that the format lacks is an error."""
 
     train: str | list[str] = Field(description="Files or patterns to train on.")
     format: Literal["csv", "libfm", "criteo", "tfrecord", "parquet"] = Field(
@@ -87,29 +87,32 @@ class Model(Section):
 
     name: Literal[
         "lr", "fm", "dnn", "deepfm", "wide_deep", "dcn", "dcnv2", "xdeepfm", "dlrm", "din"
-    ] = Field(description="Which one.")
+    ] = Field(description="Name of the model.")
     hidden: list[Count] | None = Field(None, description="Units of the deep network's layers.")
     dropout: Share | None = Field(None, description="Fraction of activations dropped in training.")
     batch_norm: bool | None = Field(
-        None, description="Whether the deep network uses batch normalisation."
+        None, description="Whether the deep network uses batch normalization."
     )
-    crosses: Count | None = Field(None, description="Number of cross layers; dcn and dcnv2.")
+    crosses: Count | None = Field(None, description="Number of cross layers; for dcn and dcnv2.")
     interactions: list[Count] | None = Field(
-        None, description="Feature maps of the interaction network; xdeepfm."
+        None, description="Feature maps of each layer of the interaction network; for xdeepfm."
     )
     bottom: list[Count] | None = Field(
-        None, description="Units of the layers over dense columns; dlrm."
+        None, description="Units of the layers over dense columns; for dlrm."
     )
     interaction: Literal["dot", "cat"] | None = Field(
-        None, description="How embeddings are combined; dlrm."
+        None,
+        description="Interaction of embeddings, products of pairs or concatenation; for dlrm.",
     )
     behaviours: dict[str, str] | None = Field(
-        None, description="Columns of lists, each with the feature it is compared with; din."
+        None, description="Columns of lists, each with the feature it is compared with; for din."
     )
     max_length: Count | None = Field(
-        None, description="How many of a list's last keys to use; din."
+        None, description="Maximum number of keys per list, the last ones; for din."
     )
-    attention: list[Count] | None = Field(None, description="Units of the attention; din.")
+    attention: list[Count] | None = Field(
+        None, description="Units of the attention layers; for din."
+    )
 
     @model_validator(mode="after")
     def _check_options(self) -> Model:
@@ -117,32 +120,36 @@ class Model(Section):
 
 
 class TableOptimizer(Section):
-    """One of `tfhybrid.optimizers`."""
+    """An optimizer of `tfhybrid.optimizers`."""
 
     name: Literal["sgd", "adagrad", "row_adagrad", "adam", "adamw", "rmsprop", "ftrl"] = Field(
-        description="Which one."
+        description="Name of the optimizer."
     )
     learning_rate: Rate | None = Field(
-        None, description="Defaults to the rate of the dense weights' optimizer."
+        None, description="Learning rate; defaults to that of the dense weights' optimizer."
     )
     weight_decay: NonNegative | None = Field(
         None, description="Weight decay of embeddings; defaults to 0.004 for adamw, else 0."
     )
-    momentum: Share = Field(0.0, description="For sgd and rmsprop.")
-    nesterov: bool = Field(False, description="Of sgd.")
+    momentum: Share = Field(0.0, description="Momentum; for sgd and rmsprop.")
+    nesterov: bool = Field(False, description="Whether momentum is Nesterov's; for sgd.")
     initial_accumulator_value: NonNegative = Field(
-        0.1, description="For adagrad, row_adagrad and ftrl."
+        0.1, description="First value of accumulators; for adagrad, row_adagrad and ftrl."
     )
-    epsilon: Rate = Field(1e-7, description="For all but sgd and ftrl.")
-    beta_1: Share = Field(0.9, description="Of adam and adamw.")
-    beta_2: Share = Field(0.999, description="Of adam and adamw.")
-    amsgrad: bool = Field(False, description="Of adam and adamw.")
-    rho: Share = Field(0.9, description="Of rmsprop.")
-    centered: bool = Field(False, description="Of rmsprop.")
-    beta: NonNegative = Field(0.0, description="Of ftrl.")
-    l1_regularization_strength: NonNegative = Field(0.0, description="Of ftrl.")
-    l2_regularization_strength: NonNegative = Field(0.0, description="Of ftrl.")
-    l2_shrinkage_regularization_strength: NonNegative = Field(0.0, description="Of ftrl.")
+    epsilon: Rate = Field(
+        1e-7, description="Constant for numerical stability; for all but sgd and ftrl."
+    )
+    beta_1: Share = Field(0.9, description="Decay of the first moment; for adam and adamw.")
+    beta_2: Share = Field(0.999, description="Decay of the second moment; for adam and adamw.")
+    amsgrad: bool = Field(False, description="Whether to use AMSGrad; for adam and adamw.")
+    rho: Share = Field(0.9, description="Decay of squared gradients; for rmsprop.")
+    centered: bool = Field(False, description="Whether to subtract the mean; for rmsprop.")
+    beta: NonNegative = Field(0.0, description="Beta of the paper; for ftrl.")
+    l1_regularization_strength: NonNegative = Field(0.0, description="L1 penalty; for ftrl.")
+    l2_regularization_strength: NonNegative = Field(0.0, description="L2 penalty; for ftrl.")
+    l2_shrinkage_regularization_strength: NonNegative = Field(
+        0.0, description="L2 shrinkage, a penalty on magnitudes; for ftrl."
+    )
 
     @model_validator(mode="after")
     def _check_options(self) -> TableOptimizer:
@@ -151,68 +158,82 @@ class TableOptimizer(Section):
 
 
 class Admission(Section):
-    """`tfhybrid.Admission`: when a key gets a row."""
+    """The rule by which a key gets a row, `tfhybrid.Admission`."""
 
-    updates: Count = Field(description="Updates in which a key must occur.")
+    updates: Count = Field(description="Number of updates in which a key must occur to get a row.")
     forget_after: Count | None = Field(
-        None, description="Updates after which a waiting key is forgotten."
+        None, description="Number of updates after which a waiting key is forgotten."
     )
 
 
 class Eviction(Section):
-    """`tfhybrid.Eviction`: which rows are removed."""
+    """The rules by which rows are removed, `tfhybrid.Eviction`."""
 
     unseen_steps: Count | None = Field(
-        None, description="Removes rows of keys unseen for this many updates."
+        None, description="Number of updates without the key after which its row is removed."
     )
-    min_frequency: float | None = Field(None, description="Removes rows of less frequent keys.")
-    half_life: Count | None = Field(None, description="Updates after which frequencies are halved.")
+    min_frequency: float | None = Field(
+        None, description="Frequency below which a key's row is removed."
+    )
+    half_life: Count | None = Field(
+        None, description="Number of updates after which frequencies are halved."
+    )
     min_norm: float | None = Field(
-        None, description="Removes rows whose embedding has a smaller norm."
+        None, description="Norm of an embedding below which its row is removed."
     )
-    max_rows: Count | None = Field(None, description="Rows to keep.")
-    keep: Literal["recent", "frequent"] = Field("recent", description="Which rows max_rows keeps.")
-    every: Count | None = Field(None, description="Each key is examined once in this many updates.")
+    max_rows: Count | None = Field(None, description="Maximum number of rows.")
+    keep: Literal["recent", "frequent"] = Field(
+        "recent", description="Rows that max_rows keeps: recently updated or frequent ones."
+    )
+    every: Count | None = Field(
+        None, description="Number of updates in which each row is examined once."
+    )
 
 
 class Storage(Section):
-    """`tfhybrid.FileTier`: rows in files on a disk."""
+    """Rows in files on a disk, `tfhybrid.FileTier`."""
 
-    path: str = Field(description="A directory on every host.")
-    cache_bytes: Count = Field(256 << 20, description="Bytes of shared memory for a table's cache.")
+    path: str = Field(description="Directory for the files, on every host.")
+    cache_bytes: Count = Field(
+        256 << 20, description="Size of a table's cache in shared memory, in bytes."
+    )
 
 
 class OwnTable(Section):
-    """The settings of a feature's table that differ from the others'."""
+    """Settings of one feature's table that differ from those of all tables."""
 
     optimizer: TableOptimizer | None = Field(
-        None, description="Defaults to the counterpart of the dense weights' optimizer."
+        None,
+        description="Optimizer of the rows; defaults to the counterpart of the dense weights' one.",
     )
     initializer: Literal["uniform", "normal", "truncated_normal", "zeros", "ones"] = Field(
-        "uniform", description="Values of keys that were never updated."
+        "uniform", description="Distribution of the initial values of a row."
     )
     expected_rows: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Rows to reserve memory for; `tfhybrid plan --data` says how many."
+        None,
+        description="Number of rows to reserve memory for; `tfhybrid plan --data` counts them.",
     )
-    admission: Admission | None = Field(None, description="When a key gets a row.")
-    eviction: Eviction | None = Field(None, description="Which rows are removed.")
+    admission: Admission | None = Field(None, description="Rule by which a key gets a row.")
+    eviction: Eviction | None = Field(None, description="Rules by which rows are removed.")
     placement: Literal["replicated", "sharded"] = Field(
-        "replicated", description="Which hosts hold the rows."
+        "replicated", description="Whether every host has all rows, or each row is on one host."
     )
     lazy: bool = Field(True, description="Whether a step updates only the rows of its own keys.")
-    storage: Storage | None = Field(None, description="Keeps rows in files; defaults to memory.")
+    storage: Storage | None = Field(
+        None, description="Files for the rows; by default they are in memory."
+    )
 
 
 class Table(OwnTable):
-    """The settings of all tables: fields of `tfhybrid.TableConfig`."""
+    """Settings of all tables: fields of `tfhybrid.TableConfig`."""
 
     dim: Annotated[int, Field(ge=1, le=65536)] = Field(16, description="Length of an embedding.")
 
 
 class Optimizer(Section):
-    """The optimizer of dense weights, and how ranks work together."""
+    """The optimizer of dense weights, and how the ranks combine their gradients."""
 
-    name: str = Field("adam", description="One of `keras.optimizers`.")
+    name: str = Field("adam", description="Name of an optimizer of `keras.optimizers`.")
     learning_rate: Rate = Field(0.001, description="Learning rate.")
     weight_decay: NonNegative | None = Field(None, description="Weight decay.")
     clipnorm: Rate | None = Field(None, description="Norm to which each gradient is clipped.")
@@ -220,33 +241,37 @@ class Optimizer(Section):
         None, description="Norm to which all gradients together are clipped."
     )
     reduction: Literal["frequency", "mean", "sum"] = Field(
-        "frequency", description="By what the sum of a key's gradients is divided."
+        "frequency",
+        description="Divisor of the sum of a key's gradients; see `DistributedOptimizer`.",
     )
     exchange: Literal["leaders", "owner", "all_ranks"] = Field(
-        "leaders", description="How gradients travel between hosts."
+        "leaders",
+        description="Route of sparse gradients between hosts; see `DistributedOptimizer`.",
     )
-    wire_dtype: Literal["float32", "bfloat16"] = Field("float32", description="As what numbers.")
+    wire_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Type of gradients between hosts."
+    )
     on_nonfinite: Literal["raise", "skip"] = Field(
-        "raise", description="What to do if a gradient is not finite."
+        "raise", description="Reaction to a gradient that is not finite."
     )
 
 
 class Evaluation(Section):
-    """Metrics over the samples of all ranks after every epoch: AUC, GAUC, log loss, calibration."""
+    """Metrics over all ranks' samples after every epoch: AUC, GAUC, log loss, calibration."""
 
     files: str | list[str] = Field(description="Files or patterns to evaluate on.")
     batch_size: Count = Field(4096, description="Samples in each rank's batch.")
     group: str | None = Field(None, description="Feature by which samples are grouped for GAUC.")
     monitor: Literal["val_auc", "val_gauc", "val_log_loss", "val_normalized_entropy"] = Field(
-        "val_auc", description="Metric that chooses the best epoch."
+        "val_auc", description="Metric by which the best epoch is chosen."
     )
     patience: Count | None = Field(
-        None, description="Training stops after this many epochs without a better one."
+        None, description="Number of epochs without a better one after which training stops."
     )
 
     @property
     def mode(self) -> str:
-        """`"max"` if a larger value of the monitored metric is better, else `"min"`."""
+        """The direction of the monitored metric: `"max"` if more is better, else `"min"`."""
         return "max" if self.monitor in ("val_auc", "val_gauc") else "min"
 
     @model_validator(mode="after")
@@ -257,48 +282,57 @@ class Evaluation(Section):
 
 
 class Checkpoints(Section):
-    """`tfhybrid.callbacks.Checkpoint`; a restarted job continues from the newest checkpoint."""
+    """Checkpoints, `tfhybrid.callbacks.Checkpoint`. A restarted job resumes from the newest one."""
 
     directory: str = Field(description="Folder or URL that all hosts see.")
-    save_freq: Literal["epoch"] | Count = Field("epoch", description="Steps between checkpoints.")
+    save_freq: Literal["epoch"] | Count = Field(
+        "epoch", description='Number of steps between checkpoints, or `"epoch"`.'
+    )
     max_to_keep: Count | None = Field(
         3, description="Number of newest checkpoints to keep; null keeps all."
     )
-    full_every: Count = Field(1, description="One in this many checkpoints has all rows.")
-    best: bool = Field(True, description="Also keep the best epoch's, if there is an evaluation.")
+    full_every: Count = Field(
+        1, description="Number of checkpoints among which one has all rows; the others are deltas."
+    )
+    best: bool = Field(
+        True,
+        description="Whether to keep the best epoch's checkpoint too, if there is an evaluation.",
+    )
 
 
 class Export(Section):
-    """`tfhybrid.export.saved_model`, at the end."""
+    """Export of a SavedModel at the end, `tfhybrid.export.saved_model`."""
 
-    directory: str = Field(description="Where the versions of the model are kept.")
-    best: bool = Field(True, description="Export the best epoch, if it is kept; else the last.")
+    directory: str = Field(description="Directory for the versions of the model.")
+    best: bool = Field(
+        True, description="Whether to export the best epoch, if it was kept, instead of the last."
+    )
     unseen: Literal["initial", "zeros"] = Field(
-        "initial", description="What a key without a row reads."
+        "initial", description="Values of a key without a row."
     )
     min_norm: NonNegative = Field(
-        0.0, description="Rows whose embedding has a smaller norm are left out."
+        0.0, description="Norm of an embedding below which its row is left out."
     )
 
 
 class Job(Section):
-    """`tfhybrid.init`, TensorBoard and Prometheus."""
+    """The job: arguments of `tfhybrid.init`, TensorBoard and Prometheus."""
 
-    name: str | None = Field(None, description="Name of the job; a random one by default.")
+    name: str | None = Field(None, description="Name of the job; random by default.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="Seed of initial values and of the order of samples."
     )
     resume: Literal["memory"] | None = Field(
-        None, description="A named job that died resumes from memory."
+        None, description="Source from which a named job that died resumes, besides checkpoints."
     )
-    tensorboard: str | None = Field(None, description="Folder for TensorBoard.")
+    tensorboard: str | None = Field(None, description="Directory for TensorBoard.")
     metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = Field(
-        None, description="Port on which rank 0 answers Prometheus."
+        None, description="Port on which rank 0 serves metrics for Prometheus."
     )
 
 
 class Settings(Section):
-    """The whole file."""
+    """Root of the file."""
 
     data: Data = Field(description="Files of samples.")
     model: Model = Field(description="The model.")
@@ -310,16 +344,16 @@ class Settings(Section):
     optimizer: Optimizer = Field(
         default_factory=Optimizer, description="The optimizer of dense weights."
     )
-    epochs: Count = Field(1, description="Number of passes over all samples.")
+    epochs: Count = Field(1, description="Number of epochs.")
     evaluation: Evaluation | None = Field(None, description="Metrics after every epoch.")
-    checkpoints: Checkpoints | None = Field(None, description="Where and when to save.")
-    export: Export | None = Field(None, description="A SavedModel, at the end.")
-    job: Job = Field(default_factory=Job, description="The job.")
+    checkpoints: Checkpoints | None = Field(None, description="Directory and times of checkpoints.")
+    export: Export | None = Field(None, description="Export of a SavedModel at the end.")
+    job: Job = Field(default_factory=Job, description="Name, seed and monitoring of the job.")
 
     @model_validator(mode="after")
     def _check_sections(self) -> Settings:
         if self.job.resume is not None and (self.job.name is None or self.checkpoints is None):
-            raise ValueError("resume: memory needs a name of the job, and checkpoints")
+            raise ValueError("resume: memory needs a name of the job, and a checkpoints section")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Trains a built-in model on files, as a file of settings describes."""
+"""Training of a built-in model on files, as a settings file describes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ _OPTIMIZERS = {
 
 
 class Training:
-    """A job, built from its file of settings.
-
-    Every rank creates one and calls `run`.
+    """A training job, built from a settings file. Every rank creates one and calls `run`.
 
     Args:
-        file: Its settings.
+        file: The settings file.
 
     Raises:
-        ConfigError: A setting does not fit the data, the model or the ranks; names its line.
+        ConfigError: A setting does not fit the data, the model or the ranks. The message names its
+            line.
         DataError: Files are missing or damaged.
     """
 
@@ -56,11 +55,11 @@ class Training:
         self.model = self._model()
 
     def run(self) -> dict[str, Any]:
-        """Trains, evaluates and exports.
+        """Trains, evaluates and exports; every rank must call it.
 
         Returns:
-            `step`, the final number of steps; `scores` of the evaluation, if there is one;
-            `exported`, the folder, if there is an export.
+            `step`, the final number of steps; `scores`, the metrics by name, if there is an
+            evaluation; `exported`, the folder, if there is an export.
         """
         settings = self._settings
         saved = settings.checkpoints
@@ -83,15 +82,15 @@ class Training:
             )
         if self._keeps_best and settings.export is not None and settings.export.best:
             checkpoint.restore_best(self.model, saved.directory)  # type: ignore[union-attr]
-        found: dict[str, Any] = {"step": int(self.model.optimizer.iterations)}
+        result: dict[str, Any] = {"step": int(self.model.optimizer.iterations)}
         if settings.evaluation is not None and self.evaluated is not None:
             group = settings.evaluation.group
-            found["scores"] = metrics.evaluate(self.model, self.evaluated, group=group)
+            result["scores"] = metrics.evaluate(self.model, self.evaluated, group=group)
         if settings.export is not None:
             options = settings.export.model_dump(include={"unseen", "min_norm"})
             folder = export.saved_model(self.model, settings.export.directory, **options)
-            found["exported"] = str(folder)
-        return found
+            result["exported"] = str(folder)
+        return result
 
     @property
     def _keeps_best(self) -> bool:
@@ -103,8 +102,8 @@ class Training:
         ranks = distributed.size()
         if data.batch_size % ranks:
             raise ConfigError(
-                f"{self._file.at('data', 'batch_size')}: a multiple of the number of ranks, "
-                f"{ranks}. Received: {data.batch_size}"
+                f"{self._file.at('data', 'batch_size')}: must be a multiple of the "
+                f"number of ranks, {ranks}. Received: {data.batch_size}"
             )
         with self._named("data"):
             return FileBatches(
@@ -140,14 +139,15 @@ class Training:
         ):
             if columns.keys() != read:
                 raise ConfigError(
-                    f"{self._file.at('model', 'name')}: a model that reads the data's columns, or "
-                    f"data without {what}. Received: {name}, {sorted(columns)}"
+                    f"{self._file.at('model', 'name')}: the model must read all columns of "
+                    f"the data. Choose another model, or leave out {what}. "
+                    f"Received: {name}, {sorted(columns)}"
                 )
         if dense:
             options["dense"] = dense
         if unknown := sorted(settings.tables.keys() - set(features)):
             raise ConfigError(
-                f"{self._file.at('tables', unknown[0])}: one of the features {features}. "
+                f"{self._file.at('tables', unknown[0])}: must be one of the features {features}. "
                 f"Received: {unknown[0]!r}"
             )
         tables = {feature: self._table(feature) for feature in features}
@@ -179,11 +179,11 @@ class Training:
             "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
         }
         with self._named(*place):
-            made = {
+            arguments = {
                 name: makers[name](value) if name in makers and value is not None else value
                 for name, value in fields.items()
             }
-            return TableConfig(**{"dim": common.dim} | made)
+            return TableConfig(**{"dim": common.dim} | arguments)
 
     def _optimizer(self) -> Any:
         settings = self._settings.optimizer
@@ -199,23 +199,23 @@ class Training:
 
     def _callbacks(self) -> list[Any]:
         settings, evaluation = self._settings, self._settings.evaluation
-        found: list[Any] = [callbacks.BroadcastVariables(), callbacks.MetricAverage()]
+        chosen: list[Any] = [callbacks.BroadcastVariables(), callbacks.MetricAverage()]
         if evaluation is not None and self.evaluated is not None:
-            found.append(callbacks.Evaluate(self.evaluated, group=evaluation.group))
+            chosen.append(callbacks.Evaluate(self.evaluated, group=evaluation.group))
         if settings.checkpoints is not None:
             options = settings.checkpoints.model_dump(exclude={"directory", "best"})
             if self._keeps_best and evaluation is not None:
                 options |= {"monitor": evaluation.monitor, "mode": evaluation.mode}
-            found.append(callbacks.Checkpoint(settings.checkpoints.directory, **options))
+            chosen.append(callbacks.Checkpoint(settings.checkpoints.directory, **options))
         if settings.job.tensorboard is not None:
-            found.append(callbacks.TensorBoard(settings.job.tensorboard))
+            chosen.append(callbacks.TensorBoard(settings.job.tensorboard))
         if evaluation is not None and evaluation.patience is not None:
-            found.append(
+            chosen.append(
                 keras.callbacks.EarlyStopping(
                     evaluation.monitor, mode=evaluation.mode, patience=evaluation.patience
                 )
             )
-        return found
+        return chosen
 
     @contextlib.contextmanager
     def _named(self, *place: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from tfhybrid.config.table_optimizers import SparseOptimizer
 def test_shows_the_newest_checkpoint(run, newest):
     text = run("inspect", newest.parent).stdout
     assert str(newest) in text.replace("\n", "")
-    assert "going on at epoch 2, step 0" in text
+    assert "resumes at epoch 2, step 0" in text
     assert "Adagrad" in text
     assert "Adam" in text
 

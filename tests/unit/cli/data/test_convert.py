@@ -135,7 +135,7 @@ def test_files_that_are_there_stay_unless_told_otherwise(csv_file, tmp_path):
     target = tmp_path / "day.parquet"
     target.write_text("mine")
     arguments = (csv_file, "--output", tmp_path, *CSV_OPTIONS)
-    assert "exists; --replace replaces it" in run(*arguments, status=1)
+    assert "exists; pass --replace to overwrite it" in run(*arguments, status=1)
     assert target.read_text() == "mine"
     run(*arguments, "--replace")
     assert len(Parquet(["user"]).read(target)) == 3

@@ -94,7 +94,7 @@ def test_estimates_lie_within_their_bounds_in_bounded_memory(ids) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "plan wants --rows or --data. Received: none"),
+        ((), "plan needs either --rows or --data. Received: none"),
         (("--rows", "5", "--data", "x"), "Received: both"),
         (("--rows", "5", "x.csv"), "do not go with --rows. Received: FILES"),
         (("--rows", "5", "--label-kind", "class"), "not go with --rows. Received: --label-kind"),

@@ -223,11 +223,11 @@ def test_a_good_file_is_good(write) -> None:
     ("section", "changes", "message"),
     [
         ("data", {"features": [*FEATURES, "price"]}, "column 'price'"),
-        ("data", {"dense": ["price"]}, "model.name: a model that reads the data's columns"),
+        ("data", {"dense": ["price"]}, "model.name: the model must read all columns of the data"),
         (
             "tables",
             {"itm": {}},
-            "tables.itm: one of the features ['user', 'item']. Received: 'itm'",
+            "tables.itm: must be one of the features ['user', 'item']. Received: 'itm'",
         ),
         ("data", {"delimiter": ";"}, "data: Files of parquet have no such option"),
         ("optimizer", {"name": "adamm"}, "optimizer: adamm with"),
