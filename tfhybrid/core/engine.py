@@ -1,4 +1,4 @@
-"""An engine of the core: this process's view of a host's store, without TensorFlow."""
+"""Engine of the core: this process's view of a host's store, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ class Engine:
     """A host's store, its tables and their updates; a process may have several engines.
 
     An engine has one store at a time, from `open_store` or `recover_store` until `close_store`.
+    Thread-safe, except that tables must not be loaded during a training step.
 
     Args:
-        hosts: The host of each rank of the job; the ranks of a host are consecutive.
-        host: This host.
+        hosts: Host of each rank of the job; the ranks of a host are consecutive.
+        host: Number of this host.
         nodes: Number of embedding nodes. They are numbered as hosts after those of ranks; if there
             are any, they own the sharded tables.
 
     Attributes:
-        number: Identifies the engine in the C interface and TensorFlow's ops; never reused.
+        number: Number of the engine in the C interface and in TensorFlow's ops; never reused.
         handle: The number as a C argument.
-        meetings: The meetings that this rank may begin, by signature.
+        meetings: Meetings that this rank may begin, by signature.
 
     Raises:
         ConfigError: This host is neither in `hosts` nor an embedding node.
@@ -58,14 +59,14 @@ class Engine:
 
     @property
     def other_owners(self) -> list[int]:
-        """The other hosts that own rows of sharded tables: nodes, if there are any."""
+        """The other hosts that own rows of sharded tables: embedding nodes, if there are any."""
         ranked = max(self.hosts) + 1
         if self.nodes:
             return [host for host in range(ranked, ranked + self.nodes) if host != self.host]
         return [host for host in range(ranked) if host != self.host]
 
     def call(self, function: str, *arguments: object) -> None:
-        """Calls a function of the C interface that takes an engine; see `native.call`."""
+        """Calls a function of the C interface with this engine; see `native.call`."""
         native.call(function, self.handle, *arguments)
 
     def open_store(
@@ -74,17 +75,18 @@ class Engine:
         """Opens the store: the leader creates it, the other ranks attach to it.
 
         Args:
-            directory: In shared memory.
+            directory: Directory of the stores, in shared memory.
             job: Name of the job.
-            local_rank: This process's local rank; 0 is the leader.
-            description: This process's description of itself.
-            token: The store's token; other ranks attach only to a store with this token.
+            local_rank: Local rank of this process; 0 is the leader.
+            description: Description of this process, for messages of other ranks.
+            token: Token of the store; other ranks attach only to a store with this token.
 
         Returns:
-            What was reclaimed from dead jobs, one line each.
+            The remains of dead jobs that were removed, one line each.
 
         Raises:
-            TfhybridError: The store cannot be created or does not exist, or one is open already.
+            TfhybridError: The store cannot be created or does not exist, or the engine already has
+                a store.
         """
         return native.text(
             "store_open",
@@ -98,7 +100,21 @@ class Engine:
         )
 
     def recover_store(self, directory: str, job: str, description: str) -> int:
-        """Opens, as its leader, the store that a dead job left on this host; returns its token."""
+        """Recovers the store that a dead job left on this host, as its leader.
+
+        Call it instead of `open_store`. The other ranks then open the store with its token.
+
+        Args:
+            directory: Directory of the stores, in shared memory.
+            job: Name of the job.
+            description: Description of this process, for messages of other ranks.
+
+        Returns:
+            Token of the store.
+
+        Raises:
+            TfhybridError: There is no such store, or it cannot be recovered.
+        """
         token = ctypes.c_uint64()
         self.call(
             "store_recover",
@@ -110,31 +126,42 @@ class Engine:
         return token.value
 
     def close_store(self, *, leave: bool = False) -> None:
-        """Closes the store, if one is open. A job's last process removes or keeps it."""
+        """Closes the store, if one is open. The last process of the job to do so removes it.
+
+        Args:
+            leave: Whether the store stays behind, for a restart of the job from memory.
+        """
         native.close_store(self.number, leave)
 
     def store_versions(self) -> dict[str, int]:
-        """Returns the version of each table of the recovered store, by the table's file."""
+        """Returns the version of each table of the recovered store, by the name of its file."""
         return self._by_file("store_versions")
 
     def store_digests(self) -> dict[str, int]:
-        """Returns the digest of each table of the recovered store, by the table's file."""
+        """Returns the digest of each table of the recovered store, by the name of its file.
+
+        It is 0 for sharded tables.
+        """
         return self._by_file("store_digests")
 
     def last_updates(self) -> np.ndarray:
-        """Returns the last updates of a recovered store, for `roll_forward` on another host."""
+        """Returns a recovered store's last updates, int64, for `roll_forward` on other hosts."""
         return native.words(np.int64, "last_updates", self.handle)
 
     def roll_forward(self, updates: np.ndarray) -> None:
-        """Applies another host's updates that this host's tables lack."""
+        """Applies those updates that the tables of this host's recovered store lack.
+
+        Args:
+            updates: `last_updates` of another host, int64 `[words]`.
+        """
         self.call("roll_forward", native.pointer(updates), ctypes.c_int64(len(updates)))
 
     def forget_updates(self) -> None:
-        """Ends the recovery; the next updates are the job's own."""
+        """Ends the recovery: discards the last updates of the dead job."""
         self.call("forget_updates")
 
     def rank_state(self, local_rank: int) -> tuple[native.RankState, str]:
-        """Returns the state of a rank of this host, and its description of itself."""
+        """Returns the state of a rank of this host, and the description that it gave itself."""
         state = ctypes.c_int()
         description = native.text(
             "rank_state",
@@ -152,7 +179,7 @@ class Engine:
 
     @contextlib.contextmanager
     def meeting(self, meeting: Meeting) -> Iterator[None]:
-        """Marks this rank as being in a meeting during the block."""
+        """Records that this rank is in a meeting while the block runs."""
         self.meetings[meeting.signature] = meeting
         number = ctypes.c_uint64()
         names = ctypes.c_uint64(meeting.signature), ctypes.c_uint64(meeting.series)
@@ -176,19 +203,18 @@ class Engine:
         """Opens a table in the engine's store; the leader creates it, the others wait for it.
 
         Args:
-            name: The table's name.
+            name: Name of the table.
             dim: Length of an embedding.
             initializer: `native` of one of `tfhybrid.initializers`.
-            seed: The job's seed.
-            policy: Fields of `native.RowPolicyStruct`; by default there is no admission and no
-                eviction.
-            placement: How the rows are distributed over the hosts of the job, and the host that has
-                all of them, if one has; equal on all ranks.
-            files: `native` of a `tfhybrid.FileTier`; by default rows are kept in memory.
+            seed: Seed of the job.
+            policy: Fields of `native.RowPolicyStruct`. Default: no admission and no eviction.
+            placement: Distribution of the rows over the hosts of the job, and the host that has all
+                of them for `WHOLE`. Equal on all ranks. Default: replicated.
+            files: `native` of a `tfhybrid.FileTier`. Default: rows are kept in memory.
 
         Raises:
-            TfhybridError: It is open with another configuration, or the leader did not create it in
-                time.
+            TfhybridError: The table is open with another configuration, or the leader did not
+                create it within two minutes.
         """
         config = native.TableConfigStruct(
             name.encode(),
@@ -205,13 +231,13 @@ class Engine:
     def connect_owner(
         self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        """Hands a connection to the leader of another host to the engine.
+        """Gives the engine a connection to the leader of another host.
 
         Args:
-            host: The other host.
-            purpose: What the connection is for.
-            link: A connected stream socket, which the engine owns from now on.
-            peer: The leader's description of itself, for messages.
+            host: Number of the other host.
+            purpose: Use of the connection.
+            link: Connected stream socket. The engine owns it from now on, even if this call fails.
+            peer: Name of the leader, for messages.
 
         Raises:
             TfhybridError: There is no such host, or no store is open.
@@ -221,15 +247,25 @@ class Engine:
     def serve_owner(
         self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        """Lets the engine serve a connection from a rank of another host; see `add_link`."""
+        """Lets the engine answer a rank of another host on a connection.
+
+        Args:
+            host: Number of the other host.
+            purpose: Use of the connection.
+            link: Connected stream socket. The engine owns it from now on, even if this call fails.
+            peer: Name of the rank, for messages.
+
+        Raises:
+            TfhybridError: There is no such host, or no store is open.
+        """
         self._hand_over("owners_serve", host, purpose, link, peer)
 
     def end_reads(self) -> None:
-        """Ends this rank's reads of rows of other hosts."""
+        """Tells the other hosts that this rank reads no more of their rows."""
         self.call("owners_end_reads")
 
     def readers(self) -> int:
-        """Returns how many ranks of other hosts may still read this host's rows."""
+        """Returns the number of ranks of other hosts that may still read this host's rows."""
         count = ctypes.c_int64()
         self.call("owners_readers", ctypes.byref(count))
         return count.value
@@ -249,28 +285,28 @@ class Engine:
         """Returns for each key whether this host owns it: bool `[n]`.
 
         Args:
-            name: Of the table.
+            name: Name of the table.
             keys: int64 `[n]`.
         """
-        found = np.empty(len(keys), np.uint8)
+        owned = np.empty(len(keys), np.uint8)
         keys = np.ascontiguousarray(keys, np.int64)
         self.call(
             "table_owned",
             name.encode(),
             ctypes.c_int64(len(keys)),
             native.pointer(keys),
-            native.pointer(found),
+            native.pointer(owned),
         )
-        return found.astype(bool)
+        return owned.astype(bool)
 
     def lookup(self, name: str, dim: int, keys: np.ndarray) -> np.ndarray:
-        """Returns embeddings, from whichever hosts own the rows.
+        """Looks up embeddings of a table, whichever hosts own the rows.
 
-        Waits until the tables have the updates in which this rank has taken part.
+        Waits until the table has all updates in which this rank has taken part.
 
         Args:
-            name: Of the table.
-            dim: Of the table.
+            name: Name of the table.
+            dim: Length of its embeddings.
             keys: int64, any shape.
 
         Returns:
@@ -291,7 +327,7 @@ class Engine:
         """Sets a table's optimizer; only on the leader.
 
         Args:
-            name: Of the table.
+            name: Name of the table.
             **settings: Fields of `native.OptimizerConfigStruct`; omitted ones are 0.
 
         Raises:
@@ -306,7 +342,8 @@ class Engine:
     def forget_optimizer(self, name: str) -> None:
         """Closes a table's updates, so that the table can get another optimizer.
 
-        Every rank must call it. On the leader the table then has no optimizer and no state.
+        Every rank must call it. The leader also drops the table's optimizer and its state, once the
+        posted updates are applied.
         """
         self.call("table_forget_optimizer", name.encode())
 
@@ -326,27 +363,30 @@ class Engine:
         return struct
 
     def count_nan(self, name: str) -> int:
-        """Returns how many of a table's embeddings on this host contain NaN; reads all of them."""
+        """Returns the number of a table's embeddings on this host with a NaN; reads all of them."""
         rows = ctypes.c_int64()
         self.call("table_count_nan", name.encode(), ctypes.byref(rows))
         return rows.value
 
     def set_version(self, name: str, version: int, optimizer_start: int) -> None:
-        """Continues a table from a version after loading.
+        """Sets the version of a table after loading; every rank must call it.
+
+        The leader sets the version, the other ranks wait for it. To lower a version, the ranks need
+        a barrier between the leader's call and the others'.
 
         Args:
-            name: Of the table.
-            version: Number of updates applied.
-            optimizer_start: The version at which the table's optimizer began.
+            name: Name of the table.
+            version: Number of updates that the loaded rows contain.
+            optimizer_start: Version at which the table's optimizer began.
         """
         numbers = ctypes.c_uint64(version), ctypes.c_uint64(optimizer_start)
         self.call("table_set_version", name.encode(), *numbers)
 
     def wait(self, table: str) -> None:
-        """Waits until a table has the updates in which this rank has taken part.
+        """Waits until a table has all updates in which this rank has taken part.
 
         Raises:
-            TfhybridError: One of the updates failed; says why.
+            TfhybridError: One of the updates failed; the message has the reason.
         """
         self.call("table_wait", table.encode())
 
@@ -358,24 +398,24 @@ class Engine:
         min_versions: Sequence[int] | None = None,
         timeout_seconds: float = 60.0,
     ) -> tuple[list[np.ndarray], list[int]]:
-        """Reads embeddings of several tables at one common update, while training continues.
+        """Reads embeddings of several tables as they were after one update, beside training.
 
         Args:
-            tables: Name and dim of each.
-            keys: int64 `[n]` of each table.
-            min_versions: The lowest acceptable version of each table; by default any.
-            timeout_seconds: How long to wait for these versions.
+            tables: Dim of each table, by its name.
+            keys: Keys of each table, int64 `[n]`.
+            min_versions: Lowest acceptable version of each table. Default: any.
+            timeout_seconds: Seconds to wait for these versions. Default 60.
 
         Returns:
-            Embeddings, float32 `[n, dim]`, and the version, of each table.
+            The embeddings of each table, float32 `[n, dim]`, and the version of each table.
 
         Raises:
             TfhybridError: The versions were not reached in time, or the leader died.
         """
         keys = [np.ascontiguousarray(of_table, np.int64) for of_table in keys]
         rows = [
-            np.empty((len(some), dim), np.float32)
-            for some, dim in zip(keys, tables.values(), strict=True)
+            np.empty((len(of_table), dim), np.float32)
+            for of_table, dim in zip(keys, tables.values(), strict=True)
         ]
         count = len(tables)
         versions = (ctypes.c_uint64 * count)()
@@ -399,13 +439,14 @@ class Engine:
         choices: UpdateChoices | None = None,
         steps: int = 0,
     ) -> Update:
-        """Opens an update of some tables, or returns the one that is open.
+        """Opens an update of some tables, or returns the one of that name that is open.
 
         Args:
-            name: Tells it from other updates; equal on all ranks.
-            tables: Name and dim of each, which are open.
-            choices: How it is done; later the same.
-            steps: That the job has done of it, where rows of an embedding node are taken over.
+            name: Name of the update; equal on all ranks.
+            tables: Dim of each table, by its name. The tables must be open.
+            choices: Settings of the update; the same in later calls. Default: `UpdateChoices()`.
+            steps: Number of steps that the job has already done. Above 0 only on an embedding node
+                that received its rows from another one.
 
         Raises:
             ConfigError: A setting is invalid, or the update is open with other settings.

@@ -8,9 +8,15 @@ from typing import NamedTuple
 class FrozenTable(NamedTuple):
     """A table at one point in time.
 
-    `rows` is the table's number of rows; `whole` says whether its parts hold all of them, or only
-    those that changed. `removed` is the number of keys whose rows were removed since. `event_time`
-    and `decay` are the table's.
+    Attributes:
+        rows: Number of rows of the table.
+        version: Number of updates that the rows contain.
+        parts: Number of parts to write; see `TableWriter.write_part`.
+        whole: True if the parts hold all rows, false if only those that changed since the cursor's
+            last `freeze`.
+        removed: Number of keys whose rows were removed since then.
+        event_time: Event time of the table.
+        decay: Decay of keys without a row; see `Table.decay`.
     """
 
     rows: int
@@ -23,7 +29,14 @@ class FrozenTable(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """A file of rows: number of rows, size in bytes, digest of the rows, CRC-32C of the content."""
+    """Description of a file of rows.
+
+    Attributes:
+        rows: Number of rows.
+        bytes: Size of the file.
+        digest: Digest of the rows; see `native.rows_digest`.
+        crc32c: CRC-32C of the content.
+    """
 
     rows: int
     bytes: int

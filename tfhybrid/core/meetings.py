@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_LONGEST_NAME = 100
-_MOST_NAMES = 8
+_MAX_NAME = 100
+_MAX_NAMES = 8
 
 
 class Standing(ctypes.Structure):
-    """`tfhybrid_meeting_progress`."""
+    """A rank's progress through meetings: `tfhybrid_meeting_progress`."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -28,10 +28,10 @@ class Meeting:
     """This rank's part in a meeting.
 
     Args:
-        what: The kind of meeting, such as "step".
-        of: The optimizer to which it belongs.
+        what: Kind of meeting, such as "step".
+        of: Name of the optimizer that holds it.
         tables: Names of the tables that have a gradient, in order.
-        variables: The dense variables that have a gradient, in order; the same text on all ranks.
+        variables: Dense variables that have a gradient, in order; the same text on all ranks.
         paths: Keras's names of these variables, which may differ between ranks.
     """
 
@@ -43,12 +43,12 @@ class Meeting:
 
     @functools.cached_property
     def signature(self) -> int:
-        """A hash of everything but the paths, an unsigned 64-bit number."""
+        """Hash of everything but the paths, an unsigned 64-bit number."""
         return _hash([self.what, self.of, self.tables, self.variables])
 
     @functools.cached_property
     def series(self) -> int:
-        """A hash of `what` and `of`, by which meetings are counted."""
+        """Hash of `what` and `of`. Meetings of equal series are counted together."""
         return _hash([self.what, self.of])
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Meeting:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Meeting:
-        """Parses the output of `to_json`. The signature differs if a name was shortened."""
+        """Returns the meeting of `to_json`'s fields. A shortened name changes its signature."""
         lists = (tuple(fields[name]) for name in ("tables", "variables", "paths"))
         return cls(fields["what"], fields["of"], *lists)
 
@@ -66,7 +66,7 @@ class Meeting:
         """Returns a text for messages, such as "step 7 of optimizer update_0 (tables 'a', 'b')".
 
         Args:
-            ordinal: The meeting's number in its series.
+            ordinal: Number of the meeting in its series.
         """
         parts = [f"tables {listed(map(repr, self.tables))}"] if self.tables else []
         if self.variables:
@@ -75,7 +75,7 @@ class Meeting:
         return f"{self.what} {ordinal} of optimizer {self.of}{details}"
 
     def beyond(self, other: Meeting) -> list[str]:
-        """Returns the tables and variables that another meeting of the series lacks."""
+        """Returns the tables and variables that another meeting lacks; none for another series."""
         if self.series != other.series:
             return []
         tables = [f"table {name!r}" for name in self.tables if name not in other.tables]
@@ -90,8 +90,8 @@ class Meeting:
 def listed(names: Iterable[str]) -> str:
     """Returns names as text; for many names, the first ones and the number of the rest."""
     every = list(names)
-    more = f" and {len(every) - _MOST_NAMES} more" if len(every) > _MOST_NAMES else ""
-    return ", ".join(every[:_MOST_NAMES]) + more
+    more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
+    return ", ".join(every[:_MAX_NAMES]) + more
 
 
 def _hash(parts: object) -> int:
@@ -100,7 +100,7 @@ def _hash(parts: object) -> int:
 
 
 def _short(names: Iterable[str]) -> tuple[str, ...]:
-    half = _LONGEST_NAME // 2
+    half = _MAX_NAME // 2
     return tuple(
-        name if len(name) <= _LONGEST_NAME else f"{name[:half]}...{name[-half:]}" for name in names
+        name if len(name) <= _MAX_NAME else f"{name[:half]}...{name[-half:]}" for name in names
     )

@@ -1,6 +1,7 @@
 """The C interface of the native core (`custom_ops/core/c_api.h`), through ctypes; no TensorFlow.
 
-Every call that can fail raises the exception of `tfhybrid.errors` that matches its status.
+Every call that can fail raises the exception of `tfhybrid.errors` that matches its status. All
+functions are thread-safe.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class OptimizerFlag(enum.IntFlag):
     EVERY_ROW = 8
 
 
-# After the kind, in the order of checkpoints. Numbers that an older checkpoint lacks are 0.
+# A checkpoint holds the kind of an optimizer, then these, in this order. Numbers that an older
+# checkpoint lacks are 0.
 OPTIMIZER_NUMBERS = (
     "initial_accumulator_value",
     "beta_1",
@@ -71,7 +73,11 @@ OPTIMIZER_NUMBERS = (
 
 
 def optimizer_settings(optimizer: Sequence[float]) -> dict[str, float]:
-    """Returns kind and `OPTIMIZER_NUMBERS` by name, without those that an older list lacks."""
+    """Returns the settings of an optimizer by name.
+
+    Args:
+        optimizer: Kind and `OPTIMIZER_NUMBERS` of a checkpoint; an older one has fewer of them.
+    """
     return dict(zip(("kind", *OPTIMIZER_NUMBERS), optimizer, strict=False))
 
 
@@ -130,7 +136,7 @@ COUNTERS = (
     *("fetched_rows", "fetched_bytes", "served_rows", "served_bytes"),
 )
 
-# Initial size, in bytes or words, of the buffer for a result of unknown size.
+# Initial size, in elements, of the buffer for a result of unknown size.
 _FIRST_ROOM = 65536
 
 # `tfhybrid::RowHistory`
@@ -244,11 +250,11 @@ def call(function: str, *arguments: object) -> None:
     """Calls a function of the C interface and raises an exception if it fails.
 
     Args:
-        function: Name without the prefix `tfhybrid_`.
+        function: Name of the function without the prefix `tfhybrid_`.
         *arguments: ctypes values, `bytes` or `None`.
 
     Raises:
-        TfhybridError: The subclass that matches the status, with the core's message.
+        TfhybridError: The call failed. The subclass matches the status, the message is the core's.
     """
     code = getattr(_library, f"tfhybrid_{function}")(*arguments)
     if code != 0:
@@ -263,8 +269,9 @@ def words(
     Args:
         dtype: Type of the buffer's elements.
         function: See `call`.
-        *arguments: The arguments before the buffer.
-        again: Whether to call again if the buffer was too small; otherwise the rest is cut off.
+        *arguments: Arguments before the buffer.
+        again: Whether to call again if the buffer was too small. If `False`, the rest of the result
+            is cut off.
 
     Returns:
         The result, `dtype [size]`.
@@ -282,17 +289,17 @@ def words(
 
 
 def text(function: str, *arguments: object, again: bool = True) -> str:
-    """Like `words`, for text."""
+    """Returns the text result of a function. See `words` for arguments and errors."""
     return words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
 
 
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    """Returns the address of a C-contiguous array, or `None` for `None`."""
+    """Returns the address of a C-contiguous array, which the caller keeps alive, or `None`."""
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
 def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
-    """Returns the addresses of C-contiguous arrays."""
+    """Returns the addresses of C-contiguous arrays, which the caller keeps alive."""
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
@@ -302,38 +309,51 @@ def close_store(engine: int, leave: bool) -> None:
 
 
 def report_stores(directory: str) -> list[list[str]]:
-    """Returns the output of `tfhybrid_report_stores`: lines of fields, decoded."""
+    """Returns the stores of a directory: the fields of each line of `tfhybrid_report_stores`."""
     lines = text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
 
-# `tfhybrid_pass_report`: what stands now, then by `tfhybrid::PassCounter`.
+# `tfhybrid_pass_report`: the open passes, then the counters of `tfhybrid::PassCounter`.
 PASS_REPORT = (
     *("standing", "rows", "bytes", "announced", "hits", "misses"),
-    *("asked", "copied", "fetched", "refreshed", "received_bytes", "written"),
+    *("requested", "copied", "fetched", "refreshed", "received_bytes", "written"),
 )
 
 
 def report_passes(directory: str) -> dict[str, int]:
-    """Returns the passes of a host, by name of `PASS_REPORT`; zeros where there are none.
+    """Returns the counters of a host's passes, by the names of `PASS_REPORT`.
+
+    All are 0 if the store has no passes.
 
     Args:
-        directory: Of the store.
+        directory: Directory of one store.
     """
-    found = (ctypes.c_int64 * len(PASS_REPORT))()
-    call("report_passes", directory.encode(), ctypes.byref(found))
-    return dict(zip(PASS_REPORT, found, strict=True))
+    counts = (ctypes.c_int64 * len(PASS_REPORT))()
+    call("report_passes", directory.encode(), ctypes.byref(counts))
+    return dict(zip(PASS_REPORT, counts, strict=True))
 
 
 def remove_store(directory: str, job: str) -> int:
-    """Removes the store of a dead job; returns its size in bytes."""
+    """Removes the store of a dead job.
+
+    Args:
+        directory: Directory of the stores.
+        job: Name of the job.
+
+    Returns:
+        Size of the store in bytes.
+
+    Raises:
+        TfhybridError: There is no such store, or a process of the job is alive.
+    """
     size = ctypes.c_int64()
     call("remove_store", directory.encode(), job.encode(), ctypes.byref(size))
     return size.value
 
 
 def exit_after(seconds: float) -> None:
-    """Ends this process with status 1 after this time, unless it has already ended.
+    """Ends this process with status 1 after this time, unless it has ended by then.
 
     A Python thread could not do this: Python threads stop during finalization, which can hang.
     """
@@ -362,19 +382,19 @@ def phase_times() -> dict[str, float]:
 
 
 def start_timeline(most: int) -> None:
-    """Keeps the first stays of threads of this process in phases from now on.
+    """Starts to record in which phase each thread of this process is, and when.
 
     Args:
-        most: How many are kept; 0 ends it.
+        most: Maximum number of recorded spans; later ones are dropped. 0 stops recording.
     """
     call("timeline_start", ctypes.c_int64(most))
 
 
 def timeline(most: int) -> np.ndarray:
-    """Returns the stays that were kept: an array of `PHASE_SPAN`, in the order of their ends.
+    """Returns the recorded spans, an array of `PHASE_SPAN` in the order of their ends.
 
     Args:
-        most: How many to return.
+        most: Maximum number of spans to return.
     """
     spans, count = np.empty(most, PHASE_SPAN), ctypes.c_int64()
     call("timeline_get", pointer(spans), ctypes.c_int64(most), ctypes.byref(count))
@@ -382,21 +402,30 @@ def timeline(most: int) -> np.ndarray:
 
 
 def counters() -> dict[str, int]:
-    """Returns this process's counters since it started, by name of `COUNTERS`."""
+    """Returns this process's counters since it started, by the names of `COUNTERS`."""
     counts = (ctypes.c_int64 * len(COUNTERS))()
     call("counters", ctypes.c_int(len(COUNTERS)), counts)
     return dict(zip(COUNTERS, counts, strict=True))
 
 
 def available_bytes(directory: str) -> int:
-    """Returns the bytes that can be reserved in a directory, within the memory limit."""
+    """Returns the bytes that can still be reserved in a directory, within the memory limit."""
     return int(_library.tfhybrid_available_bytes(directory.encode()))
 
 
 def initial_rows(
     kind: int, a: float, b: float, seed: int, keys: np.ndarray, dim: int
 ) -> np.ndarray:
-    """Returns the initial embeddings, float32 `[n, dim]`, of int64 keys `[n]`."""
+    """Returns the initial embeddings of keys, float32 `[n, dim]`.
+
+    Args:
+        kind: Kind of the initializer; see `tfhybrid.initializers`.
+        a: First parameter of the initializer.
+        b: Second parameter of the initializer.
+        seed: Seed of the table, from `table_seed`.
+        keys: int64 `[n]`.
+        dim: Length of an embedding.
+    """
     keys = np.ascontiguousarray(keys, np.int64)
     rows = np.empty((len(keys), dim), np.float32)
     call(
@@ -421,7 +450,7 @@ def table_seed(job_seed: int, name: str) -> int:
 def rows_digest(
     keys: np.ndarray, embeddings: np.ndarray, states: np.ndarray, history: np.ndarray
 ) -> int:
-    """Returns the rows' contribution to a table's digest, modulo 2^64.
+    """Returns the contribution of rows to a table's digest, which is the sum modulo 2^64.
 
     Args:
         keys: int64 `[n]`.

@@ -1,9 +1,10 @@
-"""Passes: the keys of the next batches, told to an engine so that their rows come ahead of time."""
+"""Passes: keys of the next batches, announced to an engine, which fetches their rows in advance."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -14,34 +15,38 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import UnsupportedError
 
-# What a batch looks up: keys of any shape, by the table's name.
+# The keys that a batch looks up, of any shape, by the name of the table.
 BatchKeys = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class PassStats:
-    """What passes have done since the job began; what is of the host is 0 on all but its leader.
+    """Counters of passes since the store was opened.
+
+    Those from `requested` to `written` count all ranks of the host, and are 0 except on its leader.
+    The others count this rank.
 
     Args:
-        passes: That this rank has announced.
+        passes: Passes that this rank has announced.
         hits: Distinct keys of this rank's lookups that a pass had.
-        misses: Distinct keys that an open pass of their table had not: they were fetched.
-        asked: Rows that owners were asked for, for all ranks of the host.
-        copied: Rows that another pass of the host had.
-        fetched: Rows that came because they were asked for.
-        refreshed: Rows that came because an update had changed them.
-        bytes: Of the rows that came.
+        misses: Distinct keys that were fetched, because the open pass of their table lacked them.
+        requested: Rows that were requested from their owners.
+        copied: Rows that were copied from another pass of the host.
+        fetched: Rows that were received on request.
+        refreshed: Rows that were received again because an update had changed them.
+        bytes: Bytes of all received rows.
         written: Rows of sharded tables that updates changed on this host, which owns them.
-        standing_rows: Rows in the passes of this rank that stand now: the fast tier.
-        standing_bytes: What these take in shared memory.
-        device_bytes: Of the variables on this rank's device (`TableConfig(fast_tier="device")`).
-        device_rows: Rows that were copied into them.
+        standing_rows: Rows in this rank's passes that have not ended: the fast tier.
+        standing_bytes: Shared memory of these passes.
+        device_bytes: Bytes of the variables on this rank's device
+            (`TableConfig(fast_tier="device")`).
+        device_rows: Rows that were copied into these variables.
     """
 
     passes: int = 0
     hits: int = 0
     misses: int = 0
-    asked: int = 0
+    requested: int = 0
     copied: int = 0
     fetched: int = 0
     refreshed: int = 0
@@ -52,18 +57,26 @@ class PassStats:
     device_bytes: int = 0
     device_rows: int = 0
 
+    @property
+    def asked(self) -> int:
+        """Deprecated name of `requested`."""
+        warnings.warn(
+            "PassStats.asked is now called PassStats.requested", DeprecationWarning, stacklevel=2
+        )
+        return self.requested
+
 
 class _StatsStruct(ctypes.Structure):
     _fields_ = [(field.name, ctypes.c_int64) for field in dataclasses.fields(PassStats)]
 
 
 class Pass:
-    """A pass that was announced; a context that ends it.
+    """An announced pass; a context manager that ends it.
 
     Args:
-        engine: That it was announced to.
-        number: By which the engine knows it.
-        batches: How many it has.
+        engine: Engine to which it was announced.
+        number: Number of the pass in the engine.
+        batches: Number of its batches.
     """
 
     def __init__(self, engine: Engine, number: int, batches: int) -> None:
@@ -72,12 +85,12 @@ class Pass:
         self.batches = batches
 
     def begin(self, batch: int) -> None:
-        """Opens the pass to lookups, and says that the batches before one are used up.
+        """Opens the pass to lookups, and marks the batches before this one as used up.
 
-        So is a batch when this rank has posted an update of its tables.
+        A batch is also used up once this rank has posted an update of its tables.
 
         Args:
-            batch: The one that is to be used next, from 0.
+            batch: Number of the batch that is used next, from 0.
 
         Raises:
             ConfigError: The pass has no such batch.
@@ -85,7 +98,7 @@ class Pass:
         self._engine.call("pass_begin_batch", self._number, ctypes.c_int64(batch))
 
     def end(self) -> None:
-        """Ends the pass, and waits until its memory is given back; once more does nothing."""
+        """Ends the pass, and waits until its memory is free. A second call does nothing."""
         self._engine.call("pass_end", self._number)
 
     def __enter__(self) -> Pass:
@@ -101,42 +114,43 @@ class Pass:
 
 
 def weigh(engine: Engine, batches: Sequence[BatchKeys]) -> int:
-    """Returns how many bytes a pass of those batches would take.
+    """Returns the bytes that a pass of these batches would take.
 
-    In shared memory, or in the variables on this rank's device, where that is more.
+    That is the larger of its shared memory and its part of the variables on this rank's device.
 
     Args:
-        engine: Whose tables they look up.
-        batches: What each of them looks up.
+        engine: Engine that has the tables.
+        batches: Keys of each batch.
 
     Raises:
         StoreError: A table is not open.
     """
-    found = ctypes.c_int64()
+    size = ctypes.c_int64()
     arguments = _arguments(batches)
-    engine.call("pass_weigh", *arguments.native, ctypes.byref(found))
-    return found.value
+    engine.call("pass_weigh", *arguments.native, ctypes.byref(size))
+    return size.value
 
 
 def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = False) -> Pass:
-    """Announces what the next batches of this rank look up.
+    """Announces the keys of this rank's next batches, and starts to fetch their rows.
 
-    Their rows are on the way from then on; lookups take them from the pass once `Pass.begin` has
-    opened it.
+    Lookups take rows from the pass once `Pass.begin` has opened it.
 
     Args:
-        engine: Whose tables they look up.
-        batches: What each of them looks up.
-        refuses: A key that was not announced is an error while the pass is open, and not fetched.
+        engine: Engine that has the tables.
+        batches: Keys of each batch.
+        refuses: Whether a lookup of another key fails while the pass is open. If `False`, such a
+            key is fetched.
 
     Raises:
-        StoreError: A table is not open, or there is no room in shared memory.
+        StoreError: A table is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables: they take no announcements.
     """
     if engine.nodes:
         raise UnsupportedError(
-            "Embedding nodes bring rows batch by batch: leave announce() out where TFHYBRID_NODES "
-            f"is set. Received: an announcement to {engine.nodes} node(s)"
+            "Embedding nodes send rows batch by batch and take no announcements: do not call "
+            "announce() if TFHYBRID_NODES is set. "
+            f"Received: an announcement to {engine.nodes} node(s)"
         )
     number = ctypes.c_int64()
     arguments = _arguments(batches)
@@ -154,40 +168,40 @@ def add_to_device(engine: Engine, table: str) -> None:
     """Lets lookups of a table gather its rows from a variable on this rank's device.
 
     Args:
-        engine: In which it is open.
-        table: Its name.
+        engine: Engine in which the table is open.
+        table: Name of the table.
 
     Raises:
-        StoreError: It is not open.
+        StoreError: The table is not open.
     """
     engine.call("table_add_to_device", table.encode())
 
 
 def device_bytes(engine: Engine, table: str) -> int:
     """Returns the bytes of a table's variable on this rank's device; 0 if it has none."""
-    found = ctypes.c_int64()
-    engine.call("table_device_bytes", table.encode(), ctypes.byref(found))
-    return found.value
+    size = ctypes.c_int64()
+    engine.call("table_device_bytes", table.encode(), ctypes.byref(size))
+    return size.value
 
 
 def end_all(engine: Engine) -> None:
-    """Ends all passes: rows are about to be overwritten from elsewhere. Every rank calls it."""
+    """Ends all passes. Every rank calls it before rows are overwritten, e.g. by loading."""
     engine.call("passes_end")
 
 
 def stats(engine: Engine) -> PassStats:
-    """Returns what passes have done since the store was opened."""
-    found = _StatsStruct()
-    engine.call("passes_get", ctypes.byref(found))
-    return PassStats(*(getattr(found, field.name) for field in dataclasses.fields(PassStats)))
+    """Returns the counters of passes since the store was opened."""
+    counters = _StatsStruct()
+    engine.call("passes_get", ctypes.byref(counters))
+    return PassStats(*(getattr(counters, field.name) for field in dataclasses.fields(PassStats)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Arguments:
-    """Keys of a pass as C takes them, and what must outlive the call."""
+    """Arguments of a C function for the keys of a pass, and the arrays that they point to."""
 
     native: tuple[Any, ...]
-    held: list[np.ndarray]
+    arrays: list[np.ndarray]
 
 
 def _arguments(batches: Sequence[BatchKeys]) -> _Arguments:
@@ -197,7 +211,7 @@ def _arguments(batches: Sequence[BatchKeys]) -> _Arguments:
         of_batches = [np.ravel(np.asarray(batch.get(name, ()), np.int64)) for batch in batches]
         keys.append(np.ascontiguousarray(np.concatenate(of_batches)))
         numbers = np.arange(len(batches), dtype=np.int32)
-        batch_of.append(np.repeat(numbers, [len(some) for some in of_batches]))
+        batch_of.append(np.repeat(numbers, [len(of_batch) for of_batch in of_batches]))
     count = len(names)
     arguments = (
         ctypes.c_int(count),

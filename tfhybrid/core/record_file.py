@@ -1,4 +1,4 @@
-"""Binary files of sparse parameters."""
+"""Binary files of keys and embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RecordFile:
     """A binary file of records, each with a key and an embedding; the dtype is the schema.
 
     Args:
-        path: The file; every host reads it alone.
+        path: Path of the file; it must exist on every host.
         dtype: A NumPy structured dtype, little-endian, with an int64 field `key` and a float32
             field `embedding` of shape `[dim]`. Other fields and padding are skipped.
         header_bytes: Bytes before the first record.
@@ -35,14 +35,17 @@ class RecordFile:
     header_bytes: int = 0
 
     def layout(self, dim: int) -> tuple[int, int, int, int]:
-        """Returns the sizes of header and record, and the offsets of key and embedding in a record.
+        """Returns header size, record size, and the offsets of key and embedding in a record.
+
+        Args:
+            dim: Length of an embedding.
 
         Raises:
-            ConfigError: The dtype lacks these fields, or its embedding has another length.
+            ConfigError: The dtype lacks one of the fields, or its embedding has another length.
         """
         fields: dict[str, Any] = dict(self.dtype.fields or {})
-        wanted = {"key": np.dtype("<i8"), "embedding": np.dtype(("<f4", (dim,)))}
-        for name, dtype in wanted.items():
+        required = {"key": np.dtype("<i8"), "embedding": np.dtype(("<f4", (dim,)))}
+        for name, dtype in required.items():
             if name not in fields or fields[name][0] != dtype:
                 raise ConfigError(
                     f"Records of {Path(self.path)} must have a field '{name}' of type {dtype}. "

@@ -12,9 +12,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Rows: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`, history `[n]`.
+    """A block of rows.
 
-    The dtype of the history is `native.HISTORY`: frequency, step and event time of the last update.
+    Args:
+        keys: int64 `[n]`.
+        embeddings: float32 `[n, dim]`.
+        states: Optimizer state, float32 `[n, slots, dim]`; `None` if the rows have none.
+        history: `native.HISTORY` `[n]`: frequency, and step and event time of the last update.
+            `None` if the rows have none.
     """
 
     keys: np.ndarray
@@ -33,10 +38,19 @@ class RowBlock:
 
 
 class RowSource(Protocol):
-    """A source of rows; `tfhybrid.checkpoint` has several."""
+    """A source of rows; `tfhybrid.checkpoint` has several.
 
-    path: Path | str  # its name in error messages
+    Attributes:
+        path: Name of the source in error messages.
+    """
+
+    path: Path | str
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        """Yields all rows of a table, block by block.
+
+        Args:
+            dim: Length of an embedding.
+            state_shape: Shape of a row's optimizer state.
+        """
         ...

@@ -1,4 +1,8 @@
-"""Batches that data nodes split: keys become places, and owners hold the keys."""
+"""Batches that data nodes split: a trainer gets key handles, and the owners hold the keys.
+
+A key handle is the number that stands for a key in a split batch: ticket of the batch, owner of the
+key, and index among the owner's keys. Trainers look up and update key handles like keys.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +29,21 @@ def number_places(
     ticket: int,
     keys: Sequence[np.ndarray],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Puts places in the place of keys; needs no engine.
+    """Replaces the keys of a batch by key handles. Needs no engine.
 
     Args:
-        table: That the keys are of.
-        placement: Of the table, as of `Engine.open_table`.
-        owners: The first host that owns rows, and the number of all hosts.
-        ticket: Of the batch, 0 to `TICKETS` - 1.
-        keys: Of each feature of the table, int64 of any shape.
+        table: Name of the table.
+        placement: Placement of the table; see `Engine.open_table`.
+        owners: Number of the first host that owns rows, and number of all hosts.
+        ticket: Ticket of the batch, 0 to `TICKETS` - 1.
+        keys: Keys of each feature of the table, int64 of any shape.
 
     Returns:
-        The places, of the same shapes, and the distinct keys of each owner, which places count.
+        The key handles, in the shapes of `keys`; and the distinct keys of each owner, in the order
+        of the indices in the key handles.
 
     Raises:
-        ConfigError: The batch has more keys than places can name.
+        ConfigError: An owner has more distinct keys than the index of a key handle can count.
     """
     keys = [np.ascontiguousarray(each, np.int64) for each in keys]
     places = [np.empty(each.shape, np.int64) for each in keys]
@@ -65,41 +70,43 @@ def number_places(
 
 
 def place_of(ticket: int, owner: int, index: int) -> int:
-    """Returns the place of a key, `Place::Word`.
+    """Returns the key handle of a key, as `Place::Word` does.
 
     Args:
-        ticket: Of the batch.
+        ticket: Ticket of the batch.
         owner: Host that owns the key.
-        index: Among the keys of that owner.
+        index: Index of the key among the owner's keys of its table.
     """
     return 1 << 62 | ticket << (OWNER_BITS + INDEX_BITS) | owner << INDEX_BITS | index
 
 
 def use_places(engine: Engine) -> None:
-    """Has a trainer look features up, and update tables, by places from now on."""
+    """Makes a trainer look up features and update tables by key handles from now on."""
     engine.call("key_handles_use")
 
 
 def lookup(
     engine: Engine, tables: Mapping[str, int], places: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Looks up places of several tables at once, as a lookup of features does.
+    """Looks up key handles of several tables at once, as a lookup of features does.
+
+    Waits for the updates in which this rank has taken part, except those that the rows may lack.
 
     Args:
-        engine: Of a trainer.
-        tables: Name and dim of each.
-        places: int64 `[n]` of each table.
+        engine: Engine of a trainer.
+        tables: Dim of each table, by its name.
+        places: Key handles of each table, int64 `[n]`.
 
     Returns:
-        Embeddings, float32 `[n, dim]`, of each table.
+        Embeddings of each table, float32 `[n, dim]`.
 
     Raises:
-        TfhybridError: What is no place, or of a batch that the owners do not hold.
+        TfhybridError: A number is not a key handle, or the owners do not hold its batch.
     """
     places = [np.ascontiguousarray(each, np.int64) for each in places]
     rows = [
-        np.empty((len(some), dim), np.float32)
-        for some, dim in zip(places, tables.values(), strict=True)
+        np.empty((len(of_table), dim), np.float32)
+        for of_table, dim in zip(places, tables.values(), strict=True)
     ]
     engine.call(
         "key_handles_lookup",
@@ -113,45 +120,46 @@ def lookup(
 
 
 def looked_up(engine: Engine) -> list[int]:
-    """Returns tickets of the batches that a trainer looked up since this was last called."""
-    found: list[int] = []
+    """Returns the tickets of the batches that a trainer has looked up since the last call."""
+    looked_up_tickets: list[int] = []
     tickets, count = np.empty(_ROOM, np.int64), ctypes.c_int64(_ROOM)
     while count.value == _ROOM:
         room = ctypes.c_int64(_ROOM)
         engine.call(
             "key_handles_looked_up", room, ctypes.c_void_p(tickets.ctypes.data), ctypes.byref(count)
         )
-        found += tickets[: count.value].tolist()
-    return found
+        looked_up_tickets += tickets[: count.value].tolist()
+    return looked_up_tickets
 
 
 @dataclasses.dataclass(frozen=True)
 class RowRead:
-    """The version of the rows of a batch that a lookup took from an owner.
+    """Version of the rows of one batch that a lookup received from an owner.
 
     Args:
-        ticket: Of the batch.
-        table: Whose rows.
-        owner: Host that owns them.
-        wanted: The version with every update before the batch; the batch's own leads to the next.
-        version: That the rows had.
+        ticket: Ticket of the batch.
+        table: Name of the table.
+        owner: Host that owns the rows.
+        complete: Version with every update before the batch. The batch's own update leads to the
+            next version.
+        version: Version of the received rows.
     """
 
     ticket: int
     table: str
     owner: int
-    wanted: int
+    complete: int
     version: int
 
     @property
     def missing(self) -> int:
-        """Updates that the rows lacked."""
-        return max(self.wanted - self.version, 0)
+        """Number of updates that the rows lacked."""
+        return max(self.complete - self.version, 0)
 
 
 def reads(engine: Engine) -> list[RowRead]:
-    """Returns what a trainer has read of batches with a staleness since this was last called."""
-    found: list[RowRead] = []
+    """Returns a trainer's reads of batches with a staleness since the last call, oldest first."""
+    row_reads: list[RowRead] = []
     names = np.empty(_ROOM, f"S{_NAME_BYTES}")
     numbers, count = np.empty((_ROOM, 4), np.int64), ctypes.c_int64(_ROOM)
     while count.value == _ROOM:
@@ -163,9 +171,9 @@ def reads(engine: Engine) -> list[RowRead]:
             ctypes.byref(count),
         )
         for name, of_read in zip(names[: count.value], numbers.tolist(), strict=False):
-            ticket, owner, wanted, version = of_read
-            found.append(RowRead(ticket, name.decode(), owner, wanted, version))
-    return found
+            ticket, owner, complete, version = of_read
+            row_reads.append(RowRead(ticket, name.decode(), owner, complete, version))
+    return row_reads
 
 
 def put(
@@ -178,19 +186,19 @@ def put(
     trains: bool,
     staleness: int = 0,
 ) -> None:
-    """Gives an embedding node its keys of a batch, which it holds until they are dropped.
+    """Gives an embedding node its keys of a batch, which it holds until `drop`.
 
     Args:
-        engine: Of the embedding node.
-        ticket: Of the batch.
-        name: Its id and its digest.
-        rank: Of the trainer that has the batch.
-        keys: By table, in the order that places count.
-        trains: Whether there may be an update of it.
-        staleness: How many updates its rows may lack.
+        engine: Engine of the embedding node.
+        ticket: Ticket of the batch.
+        name: Id and digest of the batch.
+        rank: Rank of the trainer that gets the batch.
+        keys: Keys of each table, int64 `[n]`, in the order of the indices in the key handles.
+        trains: Whether an update of the batch may follow.
+        staleness: Number of updates that its rows may lack. Default 0.
 
     Raises:
-        NameTakenError: The ticket is another batch's, or the batch had another digest.
+        NameTakenError: The ticket belongs to another batch, or the batch had another digest before.
     """
     of_tables = [np.ascontiguousarray(each, np.int64) for each in keys.values()]
     engine.call(
@@ -209,20 +217,20 @@ def put(
 
 
 def drop(engine: Engine, tickets: Sequence[int]) -> None:
-    """Has an embedding node forget batches; nothing where it does not hold them."""
-    some = np.asarray(tickets, np.int64)
-    engine.call("batch_drop", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+    """Makes an embedding node forget batches. Ignores tickets of batches that it does not hold."""
+    numbers = np.asarray(tickets, np.int64)
+    engine.call("batch_drop", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))
 
 
 def held(engine: Engine) -> tuple[int, int]:
-    """Returns how many batches an embedding node holds, and the bytes of their keys."""
+    """Returns the number of batches that an embedding node holds, and the bytes of their keys."""
     batches, size = ctypes.c_int64(), ctypes.c_int64()
     engine.call("batches_held", ctypes.byref(batches), ctypes.byref(size))
     return batches.value, size.value
 
 
 def copied(engine: Engine) -> np.ndarray:
-    """Returns all batches that an embedding node holds, int64, for `restore`."""
+    """Returns all batches that an embedding node holds, int64 `[words]`, for `restore`."""
     words, size = np.empty(0, np.int64), ctypes.c_int64(-1)
     while size.value != len(words):
         words = np.empty(max(size.value, 0), np.int64)
@@ -232,38 +240,53 @@ def copied(engine: Engine) -> np.ndarray:
 
 
 def restore(engine: Engine, words: np.ndarray) -> None:
-    """Has an embedding node hold the batches of another one, whose rows it has.
+    """Gives an embedding node the batches of another one, whose rows it has received.
 
     Args:
-        engine: Of the embedding node.
-        words: As of `copied`.
+        engine: Engine of the embedding node.
+        words: Result of `copied` on the other node.
 
     Raises:
-        TfhybridError: They are no batches.
+        TfhybridError: The words do not describe batches.
     """
-    some = np.ascontiguousarray(words, np.int64)
-    engine.call("batches_put", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+    words = np.ascontiguousarray(words, np.int64)
+    engine.call("batches_put", ctypes.c_int64(len(words)), ctypes.c_void_p(words.ctypes.data))
 
 
 def send_rows(engine: Engine, rank: int, link: socket.socket, peer: str) -> None:
-    """Has an embedding node send rows to a trainer over a connection, which it takes over."""
+    """Gives an embedding node a connection over which it sends rows to a trainer.
+
+    Args:
+        engine: Engine of the embedding node.
+        rank: Rank of the trainer.
+        link: Connected stream socket, which the engine owns from now on.
+        peer: Name of the trainer, for messages.
+    """
     engine.call("rows_send", ctypes.c_int64(rank), ctypes.c_int(link.detach()), peer.encode())
 
 
 def receive_rows(engine: Engine, owner: int, link: socket.socket, peer: str) -> None:
-    """Has a trainer receive the rows that an owner sends over a connection, which it takes over."""
+    """Gives a trainer a connection over which it receives the rows of an owner.
+
+    Args:
+        engine: Engine of the trainer.
+        owner: Host that sends its rows.
+        link: Connected stream socket, which the engine owns from now on.
+        peer: Name of the owner, for messages.
+    """
     engine.call("rows_receive", ctypes.c_int64(owner), ctypes.c_int(link.detach()), peer.encode())
 
 
 def send(engine: Engine, rank: int, ticket: int, versions: Mapping[str, int]) -> None:
-    """Has an embedding node send the rows of a batch to a trainer.
+    """Makes an embedding node send the rows of a batch to a trainer; does not wait.
+
+    The node sends the rows once they lack no more updates than the batch allows.
 
     Args:
-        engine: Of the embedding node.
-        rank: Of the trainer.
-        ticket: Of the batch.
-        versions: Of each table, with every update before the batch. Rows go out once no more
-            updates are missing than the batch allows.
+        engine: Engine of the embedding node.
+        rank: Rank of the trainer.
+        ticket: Ticket of the batch.
+        versions: Per table, the version with every update before the batch.
     """
     engine.call("batch_send", ctypes.c_int64(rank), ctypes.c_int64(ticket), *_named(versions))
 
@@ -272,10 +295,11 @@ def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: 
     """Tells a trainer that all owners will send the rows of a batch.
 
     Args:
-        engine: Of the trainer.
-        ticket: Of the batch.
-        versions: Of each table whose rows are sent, with every update before the batch.
-        staleness: How many of these updates rows may lack, also those of other tables.
+        engine: Engine of the trainer.
+        ticket: Ticket of the batch.
+        versions: Per table whose rows are sent, the version with every update before the batch.
+        staleness: Number of these updates that rows may lack, those of other tables included.
+            Default 0.
     """
     engine.call(
         "batch_expect", ctypes.c_int64(ticket), ctypes.c_uint64(staleness), *_named(versions)
@@ -283,14 +307,14 @@ def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: 
 
 
 def ask_for_all(engine: Engine) -> None:
-    """Has a trainer ask for the rows of all batches of which it was told that owners send them."""
+    """Makes a trainer request the rows of all batches of `expect`, because rows have new owners."""
     engine.call("batches_ask")
 
 
 def forget(engine: Engine, tickets: Sequence[int]) -> None:
-    """Has a trainer forget the rows of batches that were sent."""
-    some = np.asarray(tickets, np.int64)
-    engine.call("batch_forget", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+    """Makes a trainer forget the received rows of batches, which it needs no longer."""
+    numbers = np.asarray(tickets, np.int64)
+    engine.call("batch_forget", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))
 
 
 def _named(versions: Mapping[str, int]) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
-"""A store's token: the run of the job that created it, and the number of its host.
+"""Token of a store: the run of the job that created it, and the number of its host.
 
-The token shows which stores belong together: not those of different runs, or of hosts in another
-order.
+Ranks compare tokens to see whether their stores belong together. Stores of different runs do not,
+nor do those of hosts that come in another order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operations of a host's leader on a table between two steps."""
+"""Writer of a table: operations of a host's leader between two steps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tfhybrid.errors import ConfigError
 
 
 class TableWriter:
-    """Writes rows into a table of the host's store, and from it to files; not during a step.
+    """Writer of rows into a table of the host's store, and from the table into files.
 
-    `Table.writer` creates it. On a rank that is not the leader its methods raise `StoreError`.
+    `Table.writer` creates it. Call its methods between two steps, on the leader only: on other
+    ranks they raise `StoreError`. Only `write_part` may also run during steps.
 
     Args:
-        engine: The engine in which the table is open.
-        name: The table's name.
-        dim: The table's dim.
+        engine: Engine in which the table is open.
+        name: Name of the table.
+        dim: Length of an embedding.
         state_shape: Shape of a row's optimizer state: vectors, and floats in each.
-        waiting: Writer for the keys that wait for admission, if the table has admission.
-        owned_as: The sharded table whose owner rule decides which keys this host keeps; `None`
-            keeps all.
+        waiting: Writer of the keys that wait for admission; `None` without admission.
+        owned_as: Name of the sharded table whose placement decides which keys this host keeps.
+            `None` keeps all.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class TableWriter:
         self._owned_as = owned_as
 
     def reserve(self, rows: int) -> None:
-        """Reserves space for this many rows in total.
+        """Reserves space for rows.
+
+        Args:
+            rows: Number of rows in total, existing ones included.
 
         Raises:
             OutOfSpaceError: Shared memory is full. The table is unchanged.
@@ -55,14 +59,18 @@ class TableWriter:
         self._call("reserve", ctypes.c_int64(rows))
 
     def write_rows(self, block: RowBlock) -> int:
-        """Creates or overwrites rows; of a sharded table, only those that this host owns.
+        """Creates or overwrites rows. Skips those that this host does not own.
 
         Args:
-            block: The rows; of equal keys the last one wins. Without states they start fresh, and
-                without a history they count as just updated.
+            block: Rows; of equal keys the last one wins. Without states, rows get fresh optimizer
+                state; without a history, they count as just updated.
 
         Returns:
-            How many rows were written.
+            Number of rows that were written.
+
+        Raises:
+            ConfigError: The arrays of the block have wrong shapes.
+            OutOfSpaceError: There is no space for the rows.
         """
         self._check(block)
         if self._owned_as is not None:
@@ -82,17 +90,22 @@ class TableWriter:
         return len(keys)
 
     def load_records(self, file: RecordFile) -> None:
-        """Adds the rows of a binary file."""
+        """Creates or overwrites the rows of a binary file.
+
+        Raises:
+            ConfigError: The records lack a field, or it has the wrong type.
+            TfhybridError: The file cannot be read, or there is no space for its rows.
+        """
         schema = native.RecordSchemaStruct(*file.layout(self._dim))
         rows = ctypes.c_int64()
         path = os.fsencode(file.path)
         self._call("load_records", path, ctypes.byref(schema), ctypes.byref(rows))
 
     def remove_keys(self, keys: np.ndarray) -> None:
-        """Removes the rows of keys that have one.
+        """Removes rows. Ignores keys without a row.
 
         Args:
-            keys: int64 `[n]`.
+            keys: Keys of the rows, int64 `[n]`.
         """
         keys = np.ascontiguousarray(keys, np.int64)
         self._call("remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
@@ -104,33 +117,34 @@ class TableWriter:
             self._waiting.clear()
 
     def set_decay(self, decay: float) -> None:
-        """Sets the decay of a cleared table; see `Table.decay`."""
+        """Sets the decay of a table that was just cleared; see `Table.decay`."""
         self._call("set_decay", ctypes.c_double(decay))
 
     def set_event_time(self, time: int) -> None:
-        """Sets the event time of a saved table."""
+        """Sets the event time of a table after loading."""
         self._call("set_event_time", ctypes.c_int64(time))
 
     def track_changes(self, cursor: str) -> None:
-        """Notes from now on which rows change, for `freeze`.
+        """Starts to mark changed rows, for `freeze`. Takes a bit per row of this process's memory.
 
-        It ends when rows are loaded or cleared. A bit per row, in this process's memory.
+        Marking ends when rows are loaded or cleared.
 
         Args:
-            cursor: Who wants to know it. Each cursor has marks of its own.
+            cursor: Name of the cursor. Each cursor has marks of its own.
         """
         self._call("track_changes", cursor.encode())
 
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
-        """Keeps the rows as they are now, to be written while training goes on.
+        """Keeps the rows as they are now, so that they can be written while training continues.
 
         Rows are copied just before they change. Until `thaw`, rows can be neither loaded nor
         cleared.
 
         Args:
-            cursor: As of `track_changes`: whose marks are taken. By default nobody's.
-            only_changed: Keep those that changed since the cursor's last `freeze` or
-                `track_changes`. All are kept where it is not tracked, and where weights decay.
+            cursor: Name of the cursor of `track_changes` whose marks are used and cleared. Default:
+                none.
+            only_changed: Whether to keep only rows that changed since the cursor's last `freeze` or
+                `track_changes`. Keeps all rows if the cursor is not tracked, or if weights decay.
         """
         struct = native.FrozenTableStruct()
         self._call("freeze", cursor.encode(), ctypes.c_int(only_changed), ctypes.byref(struct))
@@ -145,29 +159,35 @@ class TableWriter:
         )
 
     def return_changes(self) -> None:
-        """Gives the cursor back the marks that `freeze` took, so that the next one has them too.
+        """Restores the marks that `freeze` cleared, so that the next `freeze` has them too.
 
-        For what could not be written; before `thaw`.
+        Call it before `thaw`, if the rows could not be written.
         """
         self._call("return_changes")
 
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
-        """Returns the keys, int64, whose rows were removed in the period of the frozen rows.
+        """Returns the keys whose rows were removed since the cursor's last `freeze`, int64.
 
-        Apply them before the rows: some of these keys may have a row again.
+        Apply the removals before the rows, because some of these keys may have a row again.
+
+        Args:
+            frozen: Result of `freeze`.
         """
         keys = np.empty(frozen.removed, np.int64)
         self._call("removed_keys", native.pointer(keys))
         return keys
 
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        """Writes a part of the frozen rows as safetensors; threads may write parts in parallel.
+        """Writes a part of the frozen rows as safetensors.
 
-        Training may continue meanwhile.
+        Several threads may write parts at the same time, during steps too.
 
         Args:
-            part: Number of the part, from 0; each part once.
-            path: A new file. `None` only describes what would be written.
+            part: Number of the part, from 0. Each part can be written once.
+            path: Path of a new file; `None` writes nothing.
+
+        Returns:
+            Description of the file, also if none was written.
 
         Raises:
             OutOfSpaceError: The disk is full. No file is left behind.
@@ -179,7 +199,7 @@ class TableWriter:
         return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
 
     def thaw(self) -> None:
-        """Ends `freeze`."""
+        """Discards the rows that `freeze` kept."""
         self._call("thaw")
 
     def _check(self, block: RowBlock) -> None:

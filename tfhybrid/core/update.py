@@ -1,7 +1,7 @@
 """Updates of tables without TensorFlow, through an engine.
 
-The caller must send the messages between hosts. `DistributedOptimizer` instead uses ops over the
-same engine, and Horovod, inside TensorFlow's graph.
+The caller must send the messages between hosts. `DistributedOptimizer` instead uses ops on the same
+engine, and Horovod, inside TensorFlow's graph.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ class UpdateChoices:
     """Settings of an update.
 
     Args:
-        exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        reduction: By what the sum of a key's gradients is divided: `"frequency"`, `"mean"` or
-            `"sum"`.
-        wire_dtype: To what gradients are rounded between hosts: `"float32"` or `"bfloat16"`.
-        clipping: How reduced gradients are clipped: `"none"`, `"value"`, `"norm"` or
+        exchange: Route of gradients between hosts: `"leaders"` (default), `"owner"` or
+            `"all_ranks"`.
+        reduction: Reduction of a key's gradients: `"frequency"` (default), `"mean"` or `"sum"`. See
+            `DistributedOptimizer`.
+        wire_dtype: Type to which gradients are rounded between hosts: `"float32"` (default) or
+            `"bfloat16"`.
+        clipping: Clipping of reduced gradients: `"none"` (default), `"value"`, `"norm"` or
             `"global_norm"`.
-        clip_limit: The largest value or norm.
+        clip_limit: Largest value or norm after clipping.
     """
 
     exchange: str = "leaders"
@@ -69,21 +71,21 @@ class ContributionStruct(ctypes.Structure):
 class Update:
     """An update of tables: in each step every rank posts, and each host applies the update once.
 
-    On several hosts the leaders then `merge`, send each other the result, `stage` what they
+    On several hosts, the leaders then `merge`, send each other the result, `stage` what they
     received, and `commit`; with `exchange="owner"`, `merge_owned` comes between. With
-    `exchange="all_ranks"` every rank instead packs a message, receives those of all ranks, and
+    `exchange="all_ranks"`, every rank instead packs a message, receives those of all ranks, and
     calls `apply_gathered`.
 
     Args:
         engine: Handle of the engine.
-        name: Identifies the update; equal on all ranks.
-        tables: Name and dim of its tables, which are open in the engine.
-        messages: How many messages a merge makes.
-        choices: How it is done.
-        steps: That the job has done of it before this process.
+        name: Name of the update; equal on all ranks.
+        tables: Dim of each table, by its name. The tables must be open in the engine.
+        messages: Number of messages that `merge` returns.
+        choices: Settings of the update.
+        steps: Number of steps that the job has done before this process. Default 0.
 
     Attributes:
-        number: The update's number in its engine.
+        number: Number of the update in its engine.
 
     Raises:
         ConfigError: A setting is invalid, or the update is open with other settings.
@@ -120,7 +122,7 @@ class Update:
 
     @property
     def steps(self) -> int:
-        """How many steps this leader has begun; of an update with sharded tables."""
+        """Number of steps that this leader has begun; only of an update with sharded tables."""
         steps = ctypes.c_int64()
         self._call("steps", ctypes.byref(steps))
         return steps.value
@@ -137,16 +139,19 @@ class Update:
         failure: str | None = None,
         dense_squares: float = 0.0,
     ) -> None:
-        """Posts this rank's gradients for a step, after the tables have the previous one.
+        """Posts this rank's gradients of a step, once the tables have the previous update.
+
+        On one host, the leader applies the update when all ranks have posted. No rank waits for
+        that; see `Engine.wait`.
 
         Args:
-            keys: int64 `[n]` for each table, in any order, with repetitions.
-            gradients: The gradient of each key, float32 `[n, dim]`.
-            learning_rates: The learning rate of each table.
-            samples: Samples in the batch; 0 on a rank that has none left.
-            event_time: Time of the batch's latest event.
-            skip: Whether a gradient is not finite, so that no rank applies this step.
-            failure: Why there are no gradients; every rank raises it.
+            keys: Keys of each table, int64 `[n]`, in any order, with repetitions.
+            gradients: Gradient of each key, float32 `[n, dim]` per table.
+            learning_rates: Learning rate of each table.
+            samples: Number of samples in the batch; 0 on a rank that has none left.
+            event_time: Time of the batch's latest event. Default: unknown.
+            skip: Whether a gradient is not finite; no rank then applies this step.
+            failure: Reason why there are no gradients. Every rank raises it as an error.
             dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
 
         Raises:
@@ -160,11 +165,11 @@ class Update:
         )
 
     def merge(self) -> list[np.ndarray]:
-        """Waits for the posts of this host's ranks and merges them; for leaders of several hosts.
+        """Waits for the posts of this host's ranks and merges them. For leaders, on several hosts.
 
         Returns:
-            The message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
-            to each leader.
+            One message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
+            per leader.
         """
         sizes = (ctypes.c_int64 * self._messages)()
         count = ctypes.c_int64()
@@ -180,10 +185,10 @@ class Update:
         """Merges the messages that leaders sent to this one, for `exchange="owner"`.
 
         Args:
-            shares: int64 `[words]`, concatenated in the order of hosts.
+            shares: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
 
         Returns:
-            What goes to all leaders, int64 `[words]`.
+            Message to all leaders, int64 `[words]`.
         """
         words = ctypes.c_int64()
         self._call(
@@ -197,12 +202,14 @@ class Update:
     def stage(self, messages: np.ndarray) -> tuple[bool, str]:
         """Plans the update from the leaders' messages, and reserves space for it.
 
+        The caller then gives all hosts the same complaint for `commit`.
+
         Args:
-            messages: int64 `[words]`, end to end in the order of hosts.
+            messages: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
 
         Returns:
-            Whether other hosts' errors must be considered too, and why this host cannot apply the
-            update; empty if it can.
+            Whether the complaints of other hosts count too; and the complaint of this host: the
+            reason why it cannot apply the update, empty if it can.
         """
         vote = ctypes.c_int()
         complaint = native.text(
@@ -226,8 +233,8 @@ class Update:
         """Applies the staged update, or tells all ranks of this host why it is not applied.
 
         Args:
-            learning_rates: The learning rate of each table.
-            complaint: The combined error of all hosts, the same on all; empty to apply the update.
+            learning_rates: Learning rate of each table.
+            complaint: Combined complaint of all hosts, the same on all. Empty to apply the update.
             dense_squares: See `post`.
         """
         self._call(
@@ -246,10 +253,10 @@ class Update:
         skip: bool = False,
         failure: str | None = None,
     ) -> np.ndarray:
-        """Packs this rank's gradients for a step, for `exchange="all_ranks"`.
+        """Packs this rank's gradients of a step, for `exchange="all_ranks"`.
 
         Args:
-            keys: See `post`, also for the other arguments.
+            keys: See `post`.
             gradients: See `post`.
             samples: See `post`.
             event_time: See `post`.
@@ -257,7 +264,7 @@ class Update:
             failure: See `post`.
 
         Returns:
-            What goes to all ranks, int64 `[words]`.
+            Message to all ranks, int64 `[words]`.
         """
         contribution = self._contribution(keys, gradients, samples, event_time, skip, failure)
         return native.words(
@@ -278,9 +285,9 @@ class Update:
         """Lets the leader apply the messages of all ranks; every rank must call it.
 
         Args:
-            messages: int64 `[words]`, end to end in the order of ranks.
-            learning_rates: Of each table.
-            dense_squares: As of `post`.
+            messages: Messages of all ranks, int64 `[words]`, concatenated in the order of ranks.
+            learning_rates: Learning rate of each table.
+            dense_squares: See `post`.
         """
         self._call(
             "apply_gathered",
@@ -319,10 +326,10 @@ class Update:
     ) -> ContributionStruct:
         keys = [np.ascontiguousarray(of_table, np.int64) for of_table in keys]
         gradients = [np.ascontiguousarray(of_table, np.float32) for of_table in gradients]
-        wanted = [(len(some), dim) for some, dim in zip(keys, self._dims, strict=True)]
-        if [of_table.shape for of_table in gradients] != wanted:
+        shapes = [(len(of_table), dim) for of_table, dim in zip(keys, self._dims, strict=True)]
+        if [of_table.shape for of_table in gradients] != shapes:
             raise ConfigError(
-                f"Gradients must be {wanted} for these keys. "
+                f"Gradients must be {shapes} for these keys. "
                 f"Received: {[of_table.shape for of_table in gradients]}"
             )
         contribution = ContributionStruct(

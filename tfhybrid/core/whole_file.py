@@ -16,13 +16,19 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file, and forces it to disk."""
+    """Writes a file and forces it to disk. Not atomic; see `write_whole`."""
     path.write_bytes(content)
     sync(path)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically, replacing an existing one."""
+    """Writes a file atomically and forces it to disk; replaces an existing file.
+
+    Two processes must not write the same path at the same time.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     unfinished = unfinished_of(path)
     write(unfinished, content)
     unfinished.replace(path)
@@ -30,5 +36,5 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def unfinished_of(path: Path) -> Path:
-    """Returns where `write_whole` writes a file until it is complete."""
+    """Returns the path at which `write_whole` writes a file until it is complete."""
     return path.with_name(f".{path.name}.unfinished")

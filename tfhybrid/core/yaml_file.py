@@ -13,10 +13,10 @@ from tfhybrid.errors import ConfigError
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """Returns what a file says: mappings, lists, texts, numbers, true, false and null.
+    """Returns the content of a file: mappings, lists, texts, numbers, true, false and null.
 
     Raises:
-        ConfigError: It cannot be read, or is no YAML; with the line.
+        ConfigError: The file cannot be read, or is not YAML; the message names the line.
     """
     try:
         return YAML(typ="safe", pure=True).load(Path(path).read_text())

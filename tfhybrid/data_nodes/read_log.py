@@ -113,7 +113,7 @@ class ReadLog:
             "table": read.table,
             "owner": read.owner,
             "read": read.version,
-            "applied": read.wanted + 1,
+            "applied": read.complete + 1,
         }
 
 

@@ -56,7 +56,7 @@ def count_fetching() -> dict[str, float]:
         "pass_on_its_way_milliseconds": 1e3 * times["pass"],
         "fetch_wait_milliseconds": 1e3 * times["fetch"],
         "pass_bytes": passes.bytes,
-        "pass_asked_rows": passes.asked,
+        "pass_asked_rows": passes.requested,
         "pass_refreshed_rows": passes.refreshed,
         "fetched_bytes": counters["fetched_bytes"],
         "update_bytes": counters["sent_bytes"],

@@ -40,7 +40,7 @@ def test_a_pass_changes_no_bit(
     for of_rank in stats:
         assert (of_rank.hits > 0) == (hosts > 1)
         # Each row comes once for a pass, or is there from the one before.
-        assert of_rank.fetched == of_rank.asked
+        assert of_rank.fetched == of_rank.requested
 
 
 def bytes_for_a_step(hosts: int, states: int) -> int:
@@ -85,7 +85,7 @@ def test_ranks_of_a_host_share_what_comes(tmp_path: Path, case: str) -> None:
     for rows, wanted in zip(found[3], found[0], strict=True):
         np.testing.assert_array_equal(rows, wanted)
     for leader in (stats[0], stats[2]):
-        assert leader.fetched == leader.asked
+        assert leader.fetched == leader.requested
         assert leader.copied > 0
 
 
@@ -107,7 +107,7 @@ def test_an_owner_sends_what_is_used_later_and_nothing_else(shm_directory: Path)
                 np.testing.assert_array_equal(rows, engines[1].lookup("item", 4, away))
                 assert passes.stats(engines[0]).refreshed - before == expected
         told = passes.stats(engines[0])
-        assert (told.asked, told.fetched) == (4, 4)
+        assert (told.requested, told.fetched) == (4, 4)
         # The batches wanted 3 of the keys and then 2, but after the first one 4 were looked up,
         # and a pass that is used up is not open.
         assert (told.hits, told.misses) == (3 + 2, 2)

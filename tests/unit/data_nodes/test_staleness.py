@@ -371,7 +371,7 @@ def test_evaluation_lacks_nothing(tmp_path: Path, join: str) -> None:
                 TABLES.items(), flat(features), rows, strict=True
             ):
                 np.testing.assert_array_equal(of_table, trainer.lookup(name, dim, keys))
-        assert all(read.wanted - read.version <= 4 for read in split_batches.reads(trainer))
+        assert all(read.complete - read.version <= 4 for read in split_batches.reads(trainer))
         for feed in (trained, evaluated):
             feed.close()
 
