@@ -1,4 +1,4 @@
-"""Ranks, hosts and collectives. In a job of one rank all collectives are the identity."""
+"""Ranks, hosts and collectives. In a job of one rank, all collectives are the identity."""
 
 from tfhybrid.distributed.agreement import check_same
 from tfhybrid.distributed.collectives import (

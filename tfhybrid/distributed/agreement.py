@@ -14,10 +14,10 @@ def check_same(mine: Mapping[str, object]) -> None:
     """Checks that the values are the same on all ranks; every rank must call it.
 
     Args:
-        mine: Values that Python can pickle and compare, by description.
+        mine: Values of this rank by description. Python must be able to pickle and compare them.
 
     Raises:
-        ConfigError: On all ranks, if a value differs; names it, its values and their ranks.
+        ConfigError: A value differs. Raised on all ranks; names the value of each differing rank.
 
     Example:
 
@@ -25,17 +25,17 @@ def check_same(mine: Mapping[str, object]) -> None:
     >>> tfhybrid.init()
     >>> check_same({"batch size": 4096})
     """
-    (first, wanted), *others = allgather_object((here(), dict(mine)))
-    everything = dict.fromkeys(wanted) | {what: None for _, given in others for what in given}
-    for what in everything:
-        value = wanted.get(what, _ABSENT)
+    (first, of_first), *others = allgather_object((here(), dict(mine)))
+    names = dict.fromkeys(of_first) | {name: None for _, of_rank in others for name in of_rank}
+    for name in names:
+        value = of_first.get(name, _ABSENT)
         differing = [
-            f"{given.get(what, _ABSENT)!r} on {rank}"
-            for rank, given in others
-            if given.get(what, _ABSENT) != value
+            f"{of_rank.get(name, _ABSENT)!r} on {rank}"
+            for rank, of_rank in others
+            if of_rank.get(name, _ABSENT) != value
         ]
         if differing:
             raise ConfigError(
-                f"All ranks must have the same {what}. Received: {value!r} on {first}, but "
+                f"All ranks must have the same {name}. Received: {value!r} on {first}, but "
                 f"{', '.join(differing)}"
             )

@@ -1,6 +1,7 @@
-"""Horovod's collectives. This is the only module that imports `horovod`.
+"""Collectives of Horovod. Only this room imports `horovod`.
 
-Horovod's own Keras wrappers fail on Keras 3; its collectives do not.
+Horovod's own Keras wrappers fail on Keras 3; its collectives do not. Collectives must be called by
+all ranks in the same order, from one thread of each.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
 
-# Milliseconds. In each cycle all ranks exchange which tensors are ready, also if none are, and Gloo
-# polls while a rank waits: Horovod's default of 1 ms takes a tenth of a step's processor time, or
-# more. On one host no step needs Horovod (`optimizers/dense_step.py`).
+# Milliseconds. In each cycle the ranks tell each other which tensors are ready, even if none are,
+# and Gloo polls while a rank waits. Horovod's default of 1 ms takes a tenth of a step's processor
+# time or more. On one host no step needs Horovod (`optimizers/dense_step.py`).
 _CYCLE_TIME, _CYCLE_TIME_ON_ONE_HOST = "5", "20"
 
 _hosts: tuple[int, ...] = (0,)
@@ -41,10 +42,10 @@ _leaders: hvd.ProcessSet = hvd.global_process_set
 def start() -> None:
     """Starts Horovod, if it is not running. Without `horovodrun` there is one rank.
 
-    Without GPUs it gets a longer cycle time, unless the user has set one.
+    Without GPUs, Horovod gets a longer cycle time, unless the user has set one.
 
     Raises:
-        ConfigError: This host's name does not resolve. Gloo looks it up, and would abort.
+        ConfigError: The name of this host does not resolve. Gloo would abort the process.
     """
     name = socket.gethostname()
     try:
@@ -62,30 +63,33 @@ def start() -> None:
 
 
 def has_long_cycle() -> bool:
-    """Returns whether Horovod's cycle is too long for every step to wait for it."""
+    """Returns whether Horovod's cycle is too long to be waited for in every step."""
     return size() > 1 and os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
 
 
 def stop() -> None:
-    """Ends this rank's part in Horovod; another rank that calls a collective gets an error."""
+    """Stops Horovod on this rank. Later collectives fail on the other ranks."""
     hvd.shutdown()
 
 
 def find_hosts() -> tuple[int, ...]:
-    """Returns the host of each rank; on several hosts, gives the leaders their own process set.
+    """Finds the host of each rank. On several hosts, gives the leaders their own process set.
 
     Every rank must call it, after devices and threads are configured: it initializes TensorFlow.
+
+    Returns:
+        Number of each rank's host, from 0; the ranks of a host are consecutive.
 
     Raises:
         ConfigError: Horovod was started without support for process sets.
     """
     global _hosts, _leaders
-    # A host begins with its leader. Horovod's cross_rank does not work here: on hosts with
-    # different numbers of ranks it starts again at 0 for each local rank.
+    # The leader is the first rank of its host. Horovod's cross_rank is no use here: if hosts have
+    # different numbers of ranks, it starts at 0 again for each local rank.
     first = [int(local_rank == 0) for local_rank in allgather_object(local_rank())]
     _hosts = tuple(host - 1 for host in itertools.accumulate(first))
     leaders = [rank for rank, is_first in enumerate(first) if is_first]
-    # With one rank per host all are leaders, and Horovod refuses a second set of the same ranks.
+    # With one rank per host, all are leaders, and Horovod refuses a second set of the same ranks.
     if 1 < len(leaders) < size() and _leaders is hvd.global_process_set:
         try:
             _leaders = hvd.add_process_set(leaders)
@@ -98,12 +102,12 @@ def find_hosts() -> tuple[int, ...]:
 
 
 def hosts() -> tuple[int, ...]:
-    """Returns the host of each rank, as `find_hosts` found it; a host's ranks are consecutive."""
+    """Returns the last result of `find_hosts`; `(0,)` before the first call."""
     return _hosts
 
 
 def rank() -> int:
-    """Returns this process's number among all, 0 to `size() - 1`."""
+    """Returns this process's number among all ranks, 0 to `size() - 1`."""
     return int(hvd.rank()) if hvd.is_initialized() else 0
 
 
@@ -143,7 +147,10 @@ def cross_size() -> int:
 
 
 def address() -> str:
-    """Returns this host's address that the other hosts can reach: that towards `horovodrun`."""
+    """Returns the address at which other hosts can reach this one.
+
+    It is the local address of a connection to the host of `horovodrun`.
+    """
     launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", socket.gethostname())
     family, kind, _, _, target = socket.getaddrinfo(launcher, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
@@ -167,20 +174,21 @@ def barrier() -> None:
 
 
 def broadcast_object(value: Any, root: int = 0) -> Any:
-    """Returns rank `root`'s value on every rank; it must be picklable."""
+    """Returns the value of rank `root` on every rank. The value must be picklable."""
     return hvd.broadcast_object(value, root_rank=root) if size() > 1 else value
 
 
 def allgather_object(value: Any) -> list[Any]:
-    """Returns the values of all ranks, in order; they must be picklable."""
+    """Returns the values of all ranks, in order. The values must be picklable."""
     return list(hvd.allgather_object(value)) if size() > 1 else [value]
 
 
 def allgather(array: np.ndarray) -> np.ndarray:
-    """Returns all ranks' arrays, concatenated along axis 0 in rank order; first axes may differ.
+    """Returns the arrays of all ranks, concatenated along axis 0 in the order of ranks.
 
     Args:
-        array: Has at least one axis; the other axes and the dtype are equal on all ranks.
+        array: Array with at least one axis. Only the length of the first axis may differ between
+            ranks.
     """
     if size() == 1:
         return array
@@ -190,19 +198,25 @@ def allgather(array: np.ndarray) -> np.ndarray:
 def together(work: Callable[[], Result]) -> Result:
     """Runs `work` on every rank, and raises on all ranks if it fails on one.
 
-    Otherwise a rank that fails would leave the others waiting in their next collective.
+    Without it, the other ranks would wait forever in their next collective.
+
+    Args:
+        work: Function to call. Every rank must call `together`.
+
+    Returns:
+        The result of `work` on this rank.
 
     Raises:
-        Exception: What `work` raised on this rank, with a note about other ranks that failed.
-        StoreError: On the other ranks; lists the ranks that failed, one per line.
+        Exception: `work` failed on this rank. Has a note for each other rank that failed.
+        StoreError: `work` failed on other ranks only; lists them, one per line.
     """
     failure: Exception | None = None
     try:
         result = work()
     except Exception as error:  # sent to all ranks, raised below
         failure = error
-    told = allgather_object(failure and f"{here()}: {type(failure).__name__}: {failure}")
-    failures = [text for other, text in enumerate(told) if text and other != rank()]
+    texts = allgather_object(failure and f"{here()}: {type(failure).__name__}: {failure}")
+    failures = [text for other, text in enumerate(texts) if text and other != rank()]
     if failure is not None:
         for text in failures:
             failure.add_note(text)
@@ -216,8 +230,8 @@ def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:
     """Concatenates the messages of all ranks, in a graph.
 
     Args:
-        message: `[words]`; the number of words may differ between ranks.
-        name: Equal on all ranks, and unique among the collectives in flight.
+        message: Message of this rank, `[words]`; the number of words may differ between ranks.
+        name: Name of the collective: equal on all ranks, and unique among those in flight.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True) if size() > 1 else message
 
@@ -233,12 +247,15 @@ def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
-    """Sends each leader its share; concatenates the shares received, in the order of hosts.
+    """Sends each leader its part of a message, in the leaders' graph.
 
     Args:
-        shares: `[words]`, one share per host, concatenated.
-        splits: int32 `[hosts]`, their lengths.
+        shares: Parts of the message, `[words]`, concatenated in the order of hosts.
+        splits: Length of each part, int32 `[hosts]`.
         name: See `gather_messages`.
+
+    Returns:
+        The received parts, concatenated in the order of hosts.
     """
     received, _ = hvd.alltoall(
         shares, splits, name=name, ignore_name_scope=True, process_set=_leaders
@@ -250,9 +267,10 @@ def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Returns the sums of tensors over ranks, in a graph, as one group.
 
     Args:
-        tensors: In the same order and with the same shapes on all ranks.
-        name: See `gather_messages`. Horovod's default depends on layer names. These differ if a
-            rank has built another model before, and the ranks would wait forever.
+        tensors: Tensors in the same order and with the same shapes on all ranks.
+        name: See `gather_messages`. It must be given, because Horovod's default depends on layer
+            names. These differ if a rank has built another model before, and the ranks would then
+            wait forever.
     """
     if size() == 1:
         return list(tensors)
@@ -270,16 +288,16 @@ def total_of_hosts(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
 
 
 def _grouped_sum(tensors: Sequence[tf.Tensor], name: str, ranks: hvd.ProcessSet) -> list[tf.Tensor]:
-    """Returns the sums over some ranks; one group per dtype, since Horovod cannot mix them."""
+    """Returns the sums over some ranks. Groups by dtype, because Horovod cannot mix dtypes."""
     sums: dict[int, tf.Tensor] = {}
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        indices = [index for index, tensor in enumerate(tensors) if tensor.dtype == dtype]
         group = hvd.grouped_allreduce(
-            [tensors[place] for place in places],
+            [tensors[index] for index in indices],
             op=hvd.Sum,
             name=f"{name}.{dtype.name}",
             ignore_name_scope=True,
             process_set=ranks,
         )
-        sums.update(zip(places, group, strict=True))
-    return [sums[place] for place in range(len(tensors))]
+        sums.update(zip(indices, group, strict=True))
+    return [sums[index] for index in range(len(tensors))]

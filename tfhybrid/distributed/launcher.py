@@ -1,4 +1,7 @@
-"""What `horovodrun` tells this process through the environment, before Horovod starts."""
+"""The launcher `horovodrun`: the numbers and the server that it gives this process.
+
+They are in environment variables, and known before Horovod starts.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ _ANSWER_SECONDS = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """This process's place in the job.
+    """Numbers of this process in the job.
 
     Args:
-        rank: Its number among all.
-        size: The number of ranks.
-        local_rank: Its number on its host.
-        local_size: The number of ranks on its host; their numbers are consecutive.
+        rank: Number among all ranks, from 0.
+        size: Number of ranks.
+        local_rank: Number among the ranks of its host; 0 is the leader.
+        local_size: Number of ranks on its host; they are consecutive.
     """
 
     rank: int
@@ -30,7 +33,10 @@ class Place:
 
 
 def place() -> Place:
-    """Returns this process's place from Horovod or the launcher; without either, one rank."""
+    """Returns this process's numbers, from Horovod if it runs, else from the launcher.
+
+    Without a launcher, the process is the only rank.
+    """
     if hvd.is_initialized():
         return Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     defaults = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
@@ -39,12 +45,13 @@ def place() -> Place:
 
 
 class Server:
-    """The launcher's key-value server for the rendezvous of Gloo.
+    """Client of the launcher's key-value server, which Gloo uses for its rendezvous.
 
-    Anyone who can reach it can read and write its values. They are lost when the launcher ends.
+    Anyone who can reach the server can read and write its values. They are lost when the launcher
+    ends. Thread-safe: each call uses a connection of its own.
 
     Args:
-        address: The server's address.
+        address: Host and port of the server.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -57,35 +64,35 @@ class Server:
         """Returns the value of a key, or `None` if there is none.
 
         Raises:
-            OSError: The server does not respond; `ConnectionRefusedError`: it has ended.
+            OSError: The server does not respond within 3 s; a `ConnectionRefusedError` if it has
+                ended.
         """
-        status, text = self._ask("GET", name)
+        status, text = self._call("GET", name)
         return text if status == http.HTTPStatus.OK else None
 
     def put(self, name: str, value: str) -> None:
         """Stores a value. Raises as `get` does."""
-        self._ask("PUT", name, value)
+        self._call("PUT", name, value)
 
     def remove(self, name: str) -> None:
         """Deletes a value. Raises as `get` does."""
-        self._ask("DELETE", name)
+        self._call("DELETE", name)
 
-    def _ask(self, method: str, name: str, value: str | None = None) -> tuple[int, str]:
+    def _call(self, method: str, name: str, value: str | None = None) -> tuple[int, str]:
         connection = http.client.HTTPConnection(*self._address, timeout=_ANSWER_SECONDS)
         with contextlib.closing(connection):
             try:
                 connection.request(method, f"/tfhybrid/{name}", body=value)
-                answer = connection.getresponse()
-                return answer.status, answer.read().decode()
+                response = connection.getresponse()
+                return response.status, response.read().decode()
             except http.client.HTTPException as error:
                 raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def launcher_server() -> Server | None:
-    """Returns the launcher's server before Horovod starts, or `None`.
+    """Returns the launcher's server, or `None` without `horovodrun` and once Horovod runs.
 
-    There is none without `horovodrun`, or once Horovod runs. An elastic job does not use it,
-    because its ranks have no numbers before it runs.
+    Also `None` in an elastic job, whose ranks have no numbers before Horovod runs.
     """
     told = os.environ
     port = told.get("HOROVOD_GLOO_RENDEZVOUS_PORT", "")

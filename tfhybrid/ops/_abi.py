@@ -20,10 +20,11 @@ def check_build(directory: Path = Path(__file__).parent) -> None:
     """Checks that the libraries in `directory` were compiled for the installed TensorFlow.
 
     Args:
-        directory: The folder of the libraries and of _build_info.json.
+        directory: Folder of the libraries and of _build_info.json. Default: this package's.
 
     Raises:
-        ImportError: They are missing, or were compiled for another release or with other flags.
+        ImportError: The libraries are missing, or were compiled for another release or with other
+            flags. The message has the command that rebuilds them.
     """
     try:
         built = json.loads((directory / "_build_info.json").read_text())

@@ -1,8 +1,8 @@
 """Lookups that gather rows from variables on a device.
 
-The host finds the place of each key in the variable of its table, and the rows that have changed
-since they were written there. The device writes the changed rows and then gathers. Lookups run one
-after the other, also those of several threads.
+The host finds the row of each key in the variable of its table, and the rows that have changed
+since they were last written to the variable. The device writes the changed rows and then gathers.
+Lookups run one after the other, even from several threads.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _Read = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
 
 class DeviceRows:
-    """The rows of some tables, in one variable per table, on the current device.
+    """Rows of some tables in one variable per table, on the device that is current at creation.
 
     The variables are not weights: they are copies of rows, and can be filled again at any time.
+    Thread-safe.
 
     Args:
-        dims: The dim of each table, by name.
+        dims: Dim of each table, by its name.
     """
 
     def __init__(self, dims: Mapping[str, int]) -> None:
@@ -60,12 +61,12 @@ class DeviceRows:
         """Gathers the embeddings of features on the device, and combines those of bags there.
 
         Args:
-            tables: The table of each feature; features may share one.
-            features: Their keys.
-            proxies: The value of each feature's proxy variable, which gets the gradient.
+            tables: Table of each feature; features may share one.
+            features: Keys of each feature.
+            proxies: Value of each feature's proxy variable, which gets the gradient.
 
         Returns:
-            float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature.
+            One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner.
         """
         keys = [tf.reshape(feature.keys, [-1]) for feature in features]
         embeddings = []
@@ -126,11 +127,11 @@ class DeviceRows:
     ) -> tf.Operation:
         variable = self._rows[name]
 
-        def make() -> tf.Tensor:
+        def resize() -> tf.Tensor:
             variable.assign(tf.zeros([size, variable.shape[1]]))
             return tf.identity(size)
 
-        with tf.control_dependencies([tf.cond(size > 0, make, lambda: tf.identity(size))]):
+        with tf.control_dependencies([tf.cond(size > 0, resize, lambda: tf.identity(size))]):
             return tf.raw_ops.ResourceScatterUpdate(
                 resource=variable.handle, indices=places, updates=rows
             )
@@ -148,7 +149,7 @@ def _with_gradients(
     proxies: Sequence[tf.Tensor],
     embeddings: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Returns the embeddings, with their gradients redirected to the proxies."""
+    """Returns the embeddings unchanged. Their gradients go to the proxies."""
 
     @tf.custom_gradient
     def carry(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:

@@ -26,22 +26,22 @@ def initial_values(
 
     They have the same bits as in the native store (formulas:
     `custom_ops/core/compute/initializer.h`), but need no custom operation. An exported model calls
-    this for unknown keys, so that it serves in plain TensorFlow what training would have read. XLA
-    may fuse multiplication and addition, which can change the last bit.
+    this for unknown keys, so that plain TensorFlow serves the values that training would have read.
+    XLA may fuse multiplication and addition, which can change the last bit.
 
     Args:
         initializer_kind: `"zeros"`, `"constant"`, `"uniform"`, `"normal"` or `"truncated_normal"`.
-        a: The constant, the minimum or the mean.
-        b: The maximum or the standard deviation; unused by `"zeros"` and `"constant"`.
-        table_seed: The table's seed in [0, 2**64), see `table_seed`.
+        a: Constant, minimum or mean.
+        b: Maximum or standard deviation; unused by `"zeros"` and `"constant"`.
+        table_seed: Seed of the table in [0, 2**64); see `table_seed`.
         keys: int64 `[n]`, any values.
-        dim: Columns of an embedding.
+        dim: Length of an embedding.
 
     Returns:
         float32 `[n, dim]`.
 
     Raises:
-        ConfigError: If the kind is unknown.
+        ConfigError: The kind is unknown.
 
     Example:
 
@@ -72,10 +72,10 @@ def table_seed(job_seed: int, table_name: str) -> int:
 
     Args:
         job_seed: The `seed` of `tfhybrid.init`; taken modulo 2**64.
-        table_name: The table's name.
+        table_name: Name of the table.
 
     Returns:
-        A number in [0, 2**64), equal to the native store's.
+        A number in [0, 2**64), the same as in the native store.
 
     Example:
 
@@ -125,7 +125,7 @@ def _polynomial(coefficients: tuple[float, ...], x: tf.Tensor) -> tf.Tensor:
 
 
 def _log(x: tf.Tensor) -> tf.Tensor:
-    """Returns the logarithm as the native store computes it; `tf.math.log` rounds otherwise."""
+    """Returns the logarithm as the native store computes it; `tf.math.log` rounds differently."""
     one, sqrt_half, fraction = 0x3FF0000000000000, 0x3FE6A09E667F3BCD, 0x000FFFFFFFFFFFFF
     bits = tf.bitcast(x, tf.int64) + tf.constant(one - sqrt_half, tf.int64)
     exponent = tf.bitwise.right_shift(bits, tf.constant(52, tf.int64)) - 1023

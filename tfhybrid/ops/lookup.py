@@ -1,7 +1,7 @@
-"""The lookup and its gradient, and the information that the gradient carries.
+"""The lookup op and its gradient.
 
-A tape passes on only `tf.IndexedSlices`, and users may change their values. So other information is
-in parts that users do not change:
+A gradient tape transports only `tf.IndexedSlices`, and users may change their values. So other
+information travels in parts that users do not change:
 
 - The number of samples is the first axis of `dense_shape`. A table has no fixed number of rows,
   and operations that change the values of slices keep their shape.
@@ -25,10 +25,10 @@ class TableRef:
     """A table's identification in ops.
 
     Args:
-        engine: The number of the engine in which it is open.
-        name: The table's name there.
-        dim: The table's dim.
-        proxy: The handle of its proxy variable, which carries gradients and orders ops.
+        engine: Number of the engine in which the table is open.
+        name: Name of the table.
+        dim: Length of an embedding.
+        proxy: Handle of the table's proxy variable, which carries gradients and orders ops.
     """
 
     engine: int
@@ -44,9 +44,10 @@ class FeatureKeys:
     Args:
         keys: int64 of any shape; for bags `[n]`, concatenated.
         combiner: `"sum"`, `"mean"` or `"sqrtn"`; `""` for an embedding per key.
-        splits: int64 `[bags + 1]`: bag b has `keys[splits[b]:splits[b + 1]]`.
-        weights: float32 `[n]`, or `None` for 1.
-        ragged: The original ragged keys without a combiner, if the embeddings must be ragged too.
+        splits: int64 `[bags + 1]`: bag b has `keys[splits[b]:splits[b + 1]]`. `None` without a
+            combiner.
+        weights: Weights of the keys, float32 `[n]`; `None` for 1 each.
+        ragged: Original ragged keys, if the embeddings must be ragged too; only without a combiner.
     """
 
     keys: tf.Tensor
@@ -60,7 +61,7 @@ class FeatureKeys:
         return embeddings if self.ragged is None else self.ragged.with_flat_values(embeddings)
 
     def combine(self, embeddings: tf.Tensor) -> tf.Tensor:
-        """Combines the embeddings of the keys with TensorFlow's own ops, as the lookup op does.
+        """Combines the embeddings of each bag with TensorFlow's own ops, as the lookup op does.
 
         Args:
             embeddings: float32 `keys.shape + [dim]`.
@@ -85,12 +86,11 @@ class FeatureKeys:
 
 @dataclasses.dataclass(frozen=True)
 class KeyNumbers:
-    """The keys of a lookup by number.
+    """Numbers of a lookup's keys: indices into the distinct keys of their table.
 
     Args:
-        numbers: int32 in the shape of each feature's keys: which of its table's distinct keys each
-            is.
-        distinct: int64 `[n]`, the distinct keys of each table, tables in order of first mention.
+        numbers: Number of each key, int32 in the shape of the keys; one tensor per feature.
+        distinct: Distinct keys, int64 `[n]`; one tensor per table, in order of first use.
     """
 
     numbers: Sequence[tf.Tensor]
@@ -98,18 +98,18 @@ class KeyNumbers:
 
 
 def number_keys(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> KeyNumbers:
-    """Numbers the keys of a lookup whose op did not.
+    """Numbers the keys of a lookup that was not done by the lookup op.
 
     Args:
-        tables: The table of each feature; features may share one.
-        features: Their keys.
+        tables: Table of each feature; features may share one.
+        features: Keys of each feature.
     """
-    made = OPS.tfhybrid_number_keys(
+    outputs = OPS.tfhybrid_number_keys(
         keys=[feature.keys for feature in features],
         tables=[table.name for table in tables],
         T=len({table.name for table in tables}),
     )
-    return KeyNumbers(made.numbers, made.distinct)
+    return KeyNumbers(outputs.numbers, outputs.distinct)
 
 
 def lookup(
@@ -118,15 +118,15 @@ def lookup(
     """Reads the embeddings of all features in one op, and combines the embeddings of bags.
 
     Args:
-        tables: The table of each feature; features may share one.
-        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
-        side_by_side: Whether to concatenate all features of a sample in one row of one tensor.
+        tables: Table of each feature; features may share one.
+        features: Keys of each feature; with `side_by_side`, `[batch, ...]` or one bag per sample.
+        side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
 
     Returns:
-        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
-        `[batch, width]`.
+        One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner. With
+        `side_by_side`, one tensor `[batch, width]`.
     """
-    looked_up = OPS.tfhybrid_lookup(
+    outputs = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
         keys=[feature.keys for feature in features],
         splits=[feature.splits for feature in features if feature.splits is not None],
@@ -140,12 +140,12 @@ def lookup(
         M=1 if side_by_side else len(features),
         T=len({table.name for table in tables}),
     )
-    return list(looked_up.embeddings)
+    return list(outputs.embeddings)
 
 
 @tf.RegisterGradient("TfhybridLookup")
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
-    """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
+    """Returns slices as `tf.nn.embedding_lookup` does, but with the gradients of a key summed."""
     count = len(op.get_attr("dims"))
     combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
     bags = len([combiner for combiner in combiners if combiner])
@@ -187,15 +187,17 @@ def gradients_of_tables(
     *,
     side_by_side: bool = False,
 ) -> list[tf.IndexedSlices | None]:
-    """Returns the gradient of each feature's proxy, from those of a lookup's embeddings.
+    """Returns the gradient of each feature's proxy, from the gradients of a lookup's embeddings.
+
+    Of the features that share a table, the first one gets the gradient of all; the others get
+    `None`.
 
     Args:
-        tables: The table of each feature; the first of those that share one gets the gradient of
-            all of them.
-        features: Their keys.
-        by_number: The numbers of these keys.
-        gradients: Of the embeddings, one per feature; or one, side by side.
-        side_by_side: As of `lookup`.
+        tables: Table of each feature.
+        features: Keys of each feature.
+        by_number: Numbers of these keys.
+        gradients: Gradients of the lookup's results; see `lookup`.
+        side_by_side: See `lookup`.
     """
     firsts: dict[str, int] = {}
     for position, table in enumerate(tables):
@@ -224,7 +226,7 @@ def gradients_of_tables(
 
 
 def _samples(feature: FeatureKeys) -> tf.Tensor:
-    """Returns the length of the batch that keys are of, int64."""
+    """Returns the number of samples in the batch of a feature, int64."""
     if feature.splits is not None:
         return tf.size(feature.splits, tf.int64) - 1
     keys = feature.keys
@@ -232,7 +234,7 @@ def _samples(feature: FeatureKeys) -> tf.Tensor:
 
 
 def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
-    """Returns the number of samples of a lookup's gradient, int64, if the gradient has it."""
+    """Returns the number of samples of a lookup's gradient, int64; `None` if it is unknown."""
     return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
 
 

@@ -1,4 +1,4 @@
-"""The TensorFlow ops of a meeting, which record that this rank waits for all others."""
+"""TensorFlow ops of a meeting, which record that this rank waits for all others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _order: tf.Variable | None = None
 class MeetingRef:
     """A meeting's identification in ops.
 
+    The methods build ops of a graph, or run them in eager code. In them, `numbers` are numbers that
+    the ranks sum up in the meeting.
+
     Args:
         engine: Number of this rank's engine.
-        meeting: This rank's part in it.
+        meeting: This rank's part in the meeting.
     """
 
     engine: int
@@ -30,18 +33,19 @@ class MeetingRef:
         """The meeting's signature, an unsigned 64-bit number."""
         return self.meeting.signature
 
-    def begin(self, told: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def begin(self, numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Records that the meeting begins.
 
         Args:
-            told: float32; the meeting's ops must depend on the result.
+            numbers: Numbers of this rank, float32.
 
         Returns:
-            The same tensor, and the number of the meeting.
+            `numbers` unchanged, on which the meeting's ops must depend; and the number of the
+            meeting, for `end`.
         """
         passed, number = OPS.tfhybrid_begin_meeting(
             order=_order_of_meetings().handle,
-            told=told,
+            told=numbers,
             engine=self.engine,
             signature=_signed(self.meeting.signature),
             series=_signed(self.meeting.series),
@@ -49,21 +53,22 @@ class MeetingRef:
         return passed, number
 
     def sum_on_host(
-        self, told: tf.Tensor, gradients: Sequence[tf.Tensor]
+        self, numbers: tf.Tensor, gradients: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Averages gradients over the ranks of this host, weighted by `told[0]`.
+        """Averages gradients over the ranks of this host, weighted by `numbers[0]`.
 
         Args:
-            told: float32 `[n]`, n >= 1, to be summed.
-            gradients: float32 or float64.
+            numbers: Numbers of this rank, float32 `[n]`, n >= 1.
+            gradients: Gradients of this rank, float32 or float64.
 
         Returns:
-            The sum of `told`, and the averages. On several hosts the leader gets the sums of its
-            host, and calls `share_on_host`; the other ranks get what the leader shares.
+            The sum of `numbers`, and the averages. On several hosts, the leader instead gets the
+            sums of its host, which it must pass on to `share_on_host`; the other ranks get the
+            results of that call.
         """
         sums = OPS.tfhybrid_sum_on_host(
             order=_order_of_meetings().handle,
-            told=told,
+            told=numbers,
             gradients=list(gradients),
             engine=self.engine,
             signature=_signed(self.meeting.signature),
@@ -71,33 +76,33 @@ class MeetingRef:
         return sums.told_by_all, list(sums.sums)
 
     def share_on_host(
-        self, told: tf.Tensor, gradients: Sequence[tf.Tensor]
+        self, numbers: tf.Tensor, gradients: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Averages the sums of all hosts, for all ranks of the leader's host.
+        """Averages the sums of all hosts, for all ranks of this host; only on its leader.
 
         Args:
-            told: The sum of `told` over all hosts.
-            gradients: The sums of gradients over all hosts.
+            numbers: Sum of the numbers of all ranks of all hosts, float32 `[n]`.
+            gradients: Sums of the gradients over all hosts.
 
         Returns:
-            `told`, and the averages.
+            `numbers`, and the averages.
         """
         shared = OPS.tfhybrid_broadcast_on_host(
             order=_order_of_meetings().handle,
-            told=told,
+            told=numbers,
             gradients=list(gradients),
             engine=self.engine,
         )
         return shared.told_by_all, list(shared.averages)
 
-    def end(self, told: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Records that the meeting has ended, and returns its result.
+    def end(self, numbers: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Records that the meeting has ended, and returns `numbers` unchanged.
 
         Args:
-            told: float32, the meeting's result.
-            number: The meeting's number.
+            numbers: Result of the meeting, float32.
+            number: Number of the meeting, from `begin`.
         """
-        return OPS.tfhybrid_end_meeting(told=told, number=number, engine=self.engine)
+        return OPS.tfhybrid_end_meeting(told=numbers, number=number, engine=self.engine)
 
 
 def _order_of_meetings() -> tf.Variable:
@@ -113,5 +118,5 @@ def _order_of_meetings() -> tf.Variable:
 
 
 def _signed(word: int) -> int:
-    """Returns an unsigned 64-bit number as an op's (signed) attribute."""
+    """Returns an unsigned 64-bit number as an attribute of an op, which is signed."""
     return word - 2**64 if word >= 2**63 else word

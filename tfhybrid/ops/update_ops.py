@@ -1,4 +1,4 @@
-"""The TensorFlow ops of an update, which consume the gradients of lookups."""
+"""TensorFlow ops of an update, which consume the gradients of lookups."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import tensorflow as tf
 from tfhybrid.ops._library import OPS
 from tfhybrid.ops.lookup import TableRef, has_distinct_keys
 
-# Largest norm of a reduced gradient. The largest float32 is 3.4e38, so thousands of squares, which
-# optimizers add up, stay finite.
+# Largest norm of a reduced gradient. Optimizers add up its squares: the sum of thousands stays
+# below the largest float32, 3.4e38.
 LARGEST_GRADIENT = 1e17
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRef:
-    """The identification, in ops, of an optimizer's update of some tables.
+    """Identification, in ops, of an optimizer's update of some tables.
 
     Args:
-        tables: The tables, each once.
-        number: The update's number in the tables' engine.
-        exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        sharded: Whether hosts own different rows; then the engine exchanges gradients.
+        tables: Tables, each once.
+        number: Number of the update in the tables' engine.
+        exchange: Route of gradients between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
+        sharded: Whether hosts own different rows; the engine then exchanges the gradients.
     """
 
     tables: tuple[TableRef, ...]
@@ -35,22 +35,22 @@ class UpdateRef:
 
     @property
     def proxies(self) -> list[tf.Tensor]:
-        """The tables' handles."""
+        """Handles of the tables' proxy variables."""
         return [table.proxy for table in self.tables]
 
     @property
     def attributes(self) -> dict[str, int]:
-        """The attributes that identify the update in an op."""
+        """Attributes that identify the update in an op."""
         return {"engine": self.tables[0].engine, "update": self.number}
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of a step, the same on all ranks.
+    """Numbers of a step that are the same on all ranks.
 
     Args:
-        learning_rates: float32 `[tables]`.
-        dense_squares: float64, `square_sum` of the dense variables' gradients; used if gradients
-            are clipped by global norm.
+        learning_rates: Learning rate of each table, float32 `[tables]`.
+        dense_squares: `square_sum` of the dense variables' gradients, float64; only used if
+            gradients are clipped by global norm.
     """
 
     learning_rates: tf.Tensor
@@ -62,11 +62,11 @@ class Contribution:
     """A rank's contribution to an update.
 
     Args:
-        gradients: One per table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
-        samples: int64, the samples of the batch.
-        skip: bool, whether no rank may apply the update, because a gradient is not finite.
-        event_time: int64, time of the batch's latest event; `native.NO_TIME` if unknown.
-        failure: string; if not empty, why this rank has no gradients.
+        gradients: Gradient of each table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
+        samples: Number of samples in the batch, int64.
+        skip: Whether a gradient is not finite, bool; no rank then applies the update.
+        event_time: Time of the batch's latest event, int64; `native.NO_TIME` if unknown.
+        failure: Reason why this rank has no gradients, string; empty if it has.
     """
 
     gradients: Sequence[tf.IndexedSlices]
@@ -77,7 +77,7 @@ class Contribution:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Returns the inputs and attributes for an op."""
+        """Inputs and attributes of an op."""
         return {
             **_batch(self.gradients),
             "samples": self.samples,
@@ -98,15 +98,15 @@ def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
 def find_nonfinite(
     update: UpdateRef, gradients: Sequence[tf.IndexedSlices], summands: int
 ) -> tf.Tensor:
-    """Returns "key K of table 'NAME' is ..." for the first unusable gradient, or "".
+    """Returns a message for the first unusable gradient, "key K of table 'NAME' is ...", or "".
 
     A gradient is unusable if it is not finite, or so large that the square of a sum of `summands`
     gradients may not be finite.
 
     Args:
-        update: The update.
-        gradients: One per table.
-        summands: How many gradients of a key an update adds up: those of ranks and micro-batches.
+        update: Update that is to apply the gradients.
+        gradients: Gradient of each table.
+        summands: Number of gradients that an update adds up for a key: ranks times micro-batches.
     """
     limits = [LARGEST_GRADIENT / summands / math.sqrt(table.dim) for table in update.tables]
     return OPS.tfhybrid_find_nonfinite(
@@ -122,8 +122,8 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
     """Keeps a micro-batch's gradients until this rank posts or packs the next ones.
 
     Args:
-        update: Of which tables.
-        gradients: One per table.
+        update: Update that is to apply the gradients.
+        gradients: Gradient of each table.
     """
     return OPS.tfhybrid_keep_gradients(
         proxies=update.proxies, **_batch(gradients), **update.attributes
@@ -131,10 +131,10 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
 
 
 def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
-    """Sums gradients of equal keys, and packs those of all tables into this rank's message.
+    """Sums the gradients of equal keys, and packs all tables into this rank's message.
 
     Returns:
-        int64 `[words]`.
+        The message, int64 `[words]`.
     """
     return OPS.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
 
@@ -143,9 +143,9 @@ def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers)
     """Lets the leader apply the messages of all ranks; on other ranks, records that it will.
 
     Args:
-        update: Of which tables.
-        messages: int64 `[words]`, the messages of all ranks end to end.
-        numbers: Of the step.
+        update: Update to apply.
+        messages: Messages of all ranks, int64 `[words]`, concatenated in the order of ranks.
+        numbers: Numbers of the step.
     """
     return OPS.tfhybrid_apply_gathered(
         proxies=update.proxies,
@@ -161,9 +161,9 @@ def post_gradients(
     """Posts this rank's gradients to the leader of its host, through shared memory.
 
     Args:
-        update: Of which tables.
-        contribution: What this rank brings.
-        numbers: Of the step.
+        update: Update to apply.
+        contribution: Contribution of this rank.
+        numbers: Numbers of the step.
     """
     return OPS.tfhybrid_post_gradients(
         proxies=update.proxies,
@@ -177,17 +177,26 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
     """Merges the posts of this host's ranks; on the leader.
 
     Args:
-        update: Of which tables.
+        update: Update whose posts are merged.
 
     Returns:
-        The host's message int64 `[words]`, or with `exchange="owner"` one share per host,
-        concatenated; the lengths of the parts, int32.
+        The message of this host, int64 `[words]`, and its length, int32 `[1]`. With
+        `exchange="owner"`, one part per owner, concatenated, and the length of each.
     """
     return OPS.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
 
 def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
-    """Merges the hosts' shares of the keys that this host owns; on the leader."""
+    """Merges the parts of all hosts for the keys that this host owns; on the leader.
+
+    Args:
+        update: Update to apply.
+        shares: Parts that the hosts sent to this one, int64 `[words]`, concatenated in the order of
+            hosts.
+
+    Returns:
+        The message of this host, int64 `[words]`.
+    """
     return OPS.tfhybrid_merge_owned(messages=shares, **update.attributes)
 
 
@@ -195,8 +204,8 @@ def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.
     """Plans the update from the hosts' messages, and reserves space for it; on the leader.
 
     Returns:
-        bool: whether all hosts must agree that they can apply it; uint8 `[n]`: why this host
-        cannot, empty if it can.
+        Whether all hosts must agree that they can apply the update, bool; and the complaint of this
+        host, uint8 `[n]`: the reason why it cannot, empty if it can.
     """
     return OPS.tfhybrid_stage_update(proxies=update.proxies, messages=messages, **update.attributes)
 
@@ -205,9 +214,9 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
     """Applies the staged update, or tells all waiting ranks why it failed; on the leader.
 
     Args:
-        update: Of which tables.
-        complaints: uint8 `[n]`, the errors of all hosts.
-        numbers: Of the step.
+        update: Update to apply.
+        complaints: Complaints of all hosts, uint8 `[n]`; empty to apply the update.
+        numbers: Numbers of the step.
     """
     return OPS.tfhybrid_commit_update(
         proxies=update.proxies,
@@ -225,7 +234,7 @@ def square_sum(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 def clip_factor(update: UpdateRef) -> tf.Tensor:
     """Returns the factor by which clipping scaled the last update's gradients, float32.
 
-    It waits until the update is applied on this host.
+    Waits until the update is applied on this host.
     """
     return OPS.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
 
@@ -236,8 +245,8 @@ def keep_state(
     """Keeps this rank's state in the store, for a restart from memory.
 
     Args:
-        tables: The tables of the next update.
-        step: int64 scalar, the step after which this is the state.
+        tables: Tables of the next update.
+        step: Number of steps done, int64 scalar; the state is the one after that step.
         state: Numeric tensors, always with the same shapes.
     """
     return OPS.tfhybrid_keep_state(
