@@ -1,4 +1,4 @@
-"""The settings of tables: policies, placement, storage, optimizers."""
+"""Settings of tables: row policies, placement, storage and optimizers."""
 
 from tfhybrid.config.table_config import TableConfig
 

@@ -1,4 +1,4 @@
-"""Tables larger than memory: their rows are kept in files on a disk."""
+"""Storage for tables larger than memory: rows are kept in files on a disk."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class FileTier:
-    """Keeps a table's rows in files on a local disk, and the rows in use in a cache.
+    """Storage of a table's rows in files on a local disk, with a cache of rows in shared memory.
 
     Memory holds the cache and, for each row, its key, its location and 9 to 12 bytes of index: at
-        most
-    28 bytes. Training gives the same bits as with a table in memory. The files are not a
-    checkpoint:
-    they belong to the job, like its tables in memory, and are removed with it.
+    most 28 bytes. Training gives the same bits as with a table in memory. The files are not a
+    checkpoint: they belong to the job, like its tables in memory, and are removed with it.
 
     Eviction by `min_norm` and `lazy=False` are not supported, because they would read all rows.
 
     Args:
-        path: A directory that exists on every host, on a disk of its own.
-        cache_bytes: Shared memory for the cache of each table with this storage. It must hold all
-            rows of one step, embeddings and optimizer state, and should hold the frequent rows.
+        path: Existing directory on every host. It should have a disk of its own.
+        cache_bytes: Shared memory for the cache of each table with this storage, in bytes. Default
+            256 MiB. The cache must hold all rows of one step, with embeddings and optimizer state,
+            and should hold the frequent rows.
 
     Raises:
         ConfigError: `cache_bytes` is not a whole number, or is below 1.
@@ -50,5 +49,5 @@ class FileTier:
 
     @property
     def native(self) -> tuple[str, int]:
-        """Returns path and cache size in the core's form."""
+        """Path and cache size, as `Engine.open_table` takes them."""
         return os.fspath(self.path), int(self.cache_bytes)

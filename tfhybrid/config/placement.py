@@ -1,4 +1,4 @@
-"""How a table's rows are distributed over the hosts of a job."""
+"""Placement: the distribution of a table's rows over the hosts of a job."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ _BY = ("key", "table")
 
 @dataclasses.dataclass(frozen=True)
 class Replicated:
-    """Every host holds all rows of the table. Lookups need no network; each host pays the memory.
+    """Placement of all rows on every host, the default.
 
-    This is the default.
+    Lookups need no network, but each host needs memory for the whole table.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Sharded:
-    """Each row is on one host, its owner, so that a table may be larger than a host's memory.
+    """Placement of each row on one host, its owner. A table may be larger than a host's memory.
 
     Training gives the same bits as with `Replicated`. A lookup fetches the rows of other hosts over
-    the network, each key once; an update is sent only to the owners of its keys. On one host it is
-    the same as `Replicated`.
+    the network, each key once. An update is sent only to the owners of its keys. On one host there
+    is no difference to `Replicated`.
 
     Args:
-        by: `"key"` spreads a table's rows over all hosts. `"table"` puts the whole table on one
-            host, and each such table on the next host: for many small tables.
+        by: Unit that is distributed. `"key"` (default) spreads the rows of a table over all hosts.
+            `"table"` puts each table on one host, the next table on the next host; use it for many
+            small tables.
 
     Raises:
-        ConfigError: `by` is neither.
+        ConfigError: `by` is neither `"key"` nor `"table"`.
 
     Example:
 

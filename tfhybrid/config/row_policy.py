@@ -1,4 +1,4 @@
-"""Which keys get a row, and which lose it: admission and eviction.
+"""Row policy of a table: admission of new keys, and eviction of rows.
 
 Both depend only on keys, steps and event time. So all replicas, a resumed job, and a job with
 another number of ranks admit and evict the same keys.
@@ -13,9 +13,9 @@ from typing import Any
 
 from tfhybrid.errors import ConfigError
 
-# Number of slices in which a table is examined, unless a rule needs it sooner.
-_MOST_EVERY = 1024
-# The number of rows in a smaller slice would vary too much.
+# Default of `every`, unless a rule needs a smaller one.
+_DEFAULT_EVERY = 1024
+# Fewer rows per slice would make the numbers of rows in slices differ too much.
 _SLICE_ROWS = 64
 _MAX_STEPS = 2**31 - 1
 _MAX_EVERY = 2**20
@@ -24,17 +24,17 @@ _ROWS = 1  # tfhybrid::PolicyKind::kRows
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
-    """A key gets a row in its n-th update. Until then it reads its initial value.
+    """Rule that gives a key its row in its n-th update. Until then the key reads its initial value.
 
-    A waiting key takes about 60 bytes: an exact counter and its index entry. No key is admitted too
-    soon.
+    A waiting key takes about 60 bytes, for an exact counter and its index entry. No key is admitted
+    too soon.
 
     Args:
-        updates: The number of updates, over all ranks, in which a key must occur; at least 1, which
-            admits every key at once. The last of these updates is applied.
-        forget_after: A waiting key that was not seen for this many updates is forgotten, within
-            `Eviction(every=)` updates, and counted from 0 when it occurs again. `None` never
-            forgets: every key that ever occurred keeps a counter.
+        updates: Number of updates, over all ranks, in which a key must occur. At least 1, which
+            admits every key at once. The last of these updates is applied to the new row.
+        forget_after: Number of updates without a waiting key after which its counter is removed,
+            within `Eviction(every=)` further updates. The key is counted from 0 when it occurs
+            again. `None` (default) keeps a counter for every key that ever occurred.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -58,32 +58,32 @@ class Admission:
 
 @dataclasses.dataclass(frozen=True)
 class Eviction:
-    """Removes the rows to which one of the rules applies, and reuses their space.
+    """Rules that remove rows. A row is removed if one of them applies; its space is reused.
 
     A key that occurs again after its eviction starts like a new key: it waits for admission, and
-        gets
-    its initial value and fresh optimizer state.
+    gets its initial value and fresh optimizer state.
 
     Each update examines one in `every` keys, chosen by hash, so that no step has to scan the table.
     A key is therefore removed up to `every` updates after a rule applies to it. It stays if it
     occurs in that very update.
 
     Args:
-        unseen_steps: Evicts a key that occurred in none of the last `unseen_steps` updates.
-        unseen_time: Evicts a key that was in no update for this much event time, in the unit of the
-            `layers.EventClock` that `DistributedOptimizer(event_clock=)` is given.
-        min_frequency: Evicts a key whose frequency is below this. The frequency is the number of
-            updates in which the key occurred, halved at each multiple of `half_life` updates. With
-            0.5 a key that occurred once stays for one to two half-lives, and one that occurred a
-            thousand times for ten more.
-        half_life: See `min_frequency`. `None` counts all updates in full.
-        min_norm: Evicts a key whose embedding has a Euclidean norm below this.
-        max_rows: Number of rows to keep. The slices of a table are examined one at a time, each
-            against its share of this number. So a table can exceed it by the rows added since, at
-            most the new keys of `every` updates.
-        keep: Which rows `max_rows` keeps, the `"recent"` or the `"frequent"`.
-        every: Each key is examined once in this many updates, a power of two up to 2^20. Defaults
-            to 1024, or less if a rule's number of steps or rows is small.
+        unseen_steps: Number of updates. Evicts keys that occurred in none of the last ones.
+        unseen_time: Event time, in the unit of the `layers.EventClock` of
+            `DistributedOptimizer(event_clock=)`. Evicts keys that were in no update for so long.
+        min_frequency: Lowest frequency of a key that stays. The frequency is the number of updates
+            in which the key occurred, halved at each multiple of `half_life` updates. With 0.5, a
+            key that occurred once stays for one to two half-lives, and one that occurred a thousand
+            times for ten more.
+        half_life: Number of updates; see `min_frequency`. `None` (default) counts all updates in
+            full.
+        min_norm: Lowest Euclidean norm of an embedding that stays.
+        max_rows: Number of rows to keep. Each slice of the table is examined in turn, against its
+            fraction of this number. So a table can exceed it by the rows added since then: at most
+            the new keys of `every` updates.
+        keep: Rows that `max_rows` keeps: the `"recent"` (default) or the `"frequent"`.
+        every: Number of updates in which each key is examined once, a power of two up to 2^20.
+            Defaults to 1024, or less if a rule's number of steps or rows is small.
 
     Raises:
         ConfigError: An argument is out of range, or no rule is given.
@@ -138,7 +138,7 @@ class Eviction:
 
     @property
     def slices(self) -> int:
-        """Returns `every`, which is never `None` after `__post_init__`."""
+        """`every`, which is never `None` after `__post_init__`."""
         assert self.every is not None
         return self.every
 
@@ -154,13 +154,13 @@ _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows"
 
 
 def native_policy(admission: Admission | None, eviction: Eviction | None) -> dict[str, Any]:
-    """Returns the fields of `native.RowPolicyStruct` that are not 0."""
+    """Returns the fields of `native.RowPolicyStruct` that are not 0; empty without a policy."""
     if admission is not None and admission.updates == 1:
         admission = None
     if admission is None and eviction is None:
         return {}
     fields: dict[str, Any] = {"kind": _ROWS}
-    slices = _every_of_steps(admission.forget_after) if admission is not None else _MOST_EVERY
+    slices = _every_of_steps(admission.forget_after) if admission is not None else _DEFAULT_EVERY
     if eviction is not None:
         slices = eviction.slices
         for name in (*_RULES, "half_life"):
@@ -173,16 +173,16 @@ def native_policy(admission: Admission | None, eviction: Eviction | None) -> dic
 
 
 def _every(eviction: Eviction) -> int:
-    """The default of `every`, small enough that no rule is late by much more than its value."""
+    """Returns the default of `every`, so small that no rule is late by much more than its value."""
     steps = [steps for steps in (eviction.unseen_steps, eviction.half_life) if steps is not None]
-    most = min([_MOST_EVERY, *map(_every_of_steps, steps)])
+    most = min([_DEFAULT_EVERY, *map(_every_of_steps, steps)])
     if eviction.max_rows is not None:
         most = min(most, max(1, eviction.max_rows // _SLICE_ROWS))
     return 1 << (most.bit_length() - 1)
 
 
 def _every_of_steps(steps: int | None) -> int:
-    most = _MOST_EVERY if steps is None else min(_MOST_EVERY, max(1, steps // 4))
+    most = _DEFAULT_EVERY if steps is None else min(_DEFAULT_EVERY, max(1, steps // 4))
     return 1 << (most.bit_length() - 1)
 
 

@@ -1,4 +1,4 @@
-"""The settings of an embedding table."""
+"""Settings of an embedding table."""
 
 from __future__ import annotations
 
@@ -18,50 +18,52 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
-    """The settings of an embedding table. Each feature that uses them gets a table of its own.
+    """Settings of an embedding table. Each feature that uses them gets a table of its own.
 
     Args:
         dim: Length of an embedding, 1 to 65,536.
-        initializer: Gives the value of a key that was never updated: one of `tfhybrid.initializers`
-            or `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
-            `"zeros"`, `"ones"`).
+        initializer: Initializer of keys that were never updated: one of `tfhybrid.initializers` or
+            `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
+            `"zeros"`, `"ones"`). Default `"uniform"`.
         optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name, not one of
-            Keras's. `None` uses the counterpart of the Keras optimizer that `DistributedOptimizer`
-            wraps, and follows its learning rate.
-        regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or its name: a penalty on the
-            embeddings of each step's keys, each key once. The loss that Keras shows excludes it.
-        lazy: Whether a step updates only the rows of its own keys. If `False`, it updates every
-            row, the others with a gradient of zero: moments decay and penalties apply, exactly as
-            Keras does for a dense variable. Use that for tables with not many more rows than a step
-            has keys; it cannot be combined with `admission` or `eviction`.
-        admission: When a key gets a row: an `Admission`, or the number of updates in which it must
-            occur. `None` gives it a row in its first update.
-        eviction: Which rows are removed: an `Eviction`, or `None` for none.
-        expected_rows: How many rows the table is expected to get. Memory for them is reserved at
-            the start, so that what does not fit is known then; more rows make it grow. Checkpoints
-            tell the number beside the real one.
-        placement: On which hosts its rows lie: `Replicated()`, all on every host, or `Sharded()`,
-            each on one of them. `"auto"` is `Replicated()` if `expected_rows` fit into the memory
-            of every host, beside the tables made before, and else `Sharded()`.
-        trainable: Whether its rows are trained. If not, keys have the rows that were loaded
-            (`Table.load`, `checkpoint.restore`), and others read their initial values.
-        combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
-            `tf.nn.embedding_lookup_sparse` does; a sample without keys gets zeros. `None` gives
-            each key its own.
-        max_length: At most so many keys of a sample are used; the others are as if they were not
-            there. Features that share a table may have combiners and lengths of their own.
-        keep: Which ones `max_length` keeps, the `"first"` or the `"last"`.
-        storage: A `FileTier`: rows lie in files on a disk, for tables that are larger than memory;
-            not with `eviction` or `lazy=False`. `None` keeps them in memory.
-        fast_tier: Where lookups take rows from: `"host"`, memory of the host; or `"device"`, a
-            variable on the device on which the layer is built, in which the rows of an announced
-            pass lie and are kept up to date (`tfhybrid.data.announce`).
+            Keras's. `None` (default) uses the counterpart of the Keras optimizer that
+            `DistributedOptimizer` wraps, and follows its learning rate.
+        regularizer: Penalty on the embeddings of each step's keys, each key once:
+            `keras.regularizers.L1`, `L2` or `L1L2`, or its name. The loss that Keras shows excludes
+            it. Default: none.
+        lazy: Whether a step updates only the rows of its own keys (default). If `False`, it updates
+            every row, the others with a gradient of zero: moments decay and penalties apply,
+            exactly as Keras does for a dense variable. Use `False` for tables about as small as the
+            number of keys in one step. It cannot be combined with `admission` or `eviction`.
+        admission: Rule for when a key gets a row: an `Admission`, or the number of updates in which
+            the key must occur. `None` (default) gives a key its row in its first update.
+        eviction: Rules for which rows are removed: an `Eviction`, or `None` (default) for none.
+        expected_rows: Number of rows that the table is expected to get. Their memory is reserved
+            at the start, so that a table that does not fit fails early; the table can still grow
+            beyond it. Checkpoints record it beside the real number. Default: unknown.
+        placement: Distribution of the rows: `Replicated()` (default), all on every host, or
+            `Sharded()`, each on one host. `"auto"` is `Replicated()` if `expected_rows` rows fit
+            into the memory of every host beside the tables created before, else `Sharded()`.
+        trainable: Whether the rows are trained (default). If `False`, keys have the rows that were
+            loaded (`Table.load`, `checkpoint.restore`), and other keys read their initial values.
+        combiner: `"sum"`, `"mean"` or `"sqrtn"` combines the embeddings of a sample's keys, as
+            `tf.nn.embedding_lookup_sparse` does; a sample without keys gets zeros. `None` (default)
+            returns one embedding per key.
+        max_length: Maximum number of keys per sample; the rest are ignored. Default: no limit.
+            Features that share a table may have combiners and lengths of their own.
+        keep: Keys that `max_length` keeps: the `"first"` (default) or the `"last"`.
+        storage: A `FileTier` keeps the rows in files on a disk, for tables larger than memory. It
+            cannot be combined with `Eviction(min_norm=)` or `lazy=False`. `None` (default) keeps
+            them in memory.
+        fast_tier: Memory from which lookups take rows: `"host"` (default), memory of the host; or
+            `"device"`, a variable on the device on which the layer is built. That variable holds
+            the rows of an announced pass and is kept up to date (`tfhybrid.data.announce`).
 
     Raises:
-        ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner`, `keep` or `fast_tier` is unknown, or `placement`, `admission`,
-            `eviction` or `storage` is none, or two of them do not go together, or the optimizer is
-            one of Keras.
+        ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range; the
+            initializer, `combiner`, `keep` or `fast_tier` is unknown; `placement`, `admission`,
+            `eviction` or `storage` has the wrong type; two settings cannot be combined; or the
+            optimizer is one of Keras.
 
     Example:
 
@@ -116,7 +118,7 @@ class TableConfig:
             raise ConfigError(f"keep must be 'first' or 'last'. Received: keep={self.keep!r}")
         if self.fast_tier not in ("host", "device"):
             raise ConfigError(
-                f"fast_tier is 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"
+                f"fast_tier must be 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"
             )
         if not isinstance(self.placement, Placement) and self.placement != "auto":
             raise ConfigError(
@@ -160,7 +162,7 @@ class TableConfig:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """Returns admission and eviction in the core's form."""
+        """Admission and eviction as fields of `native.RowPolicyStruct`; empty without either."""
         assert not isinstance(self.admission, int)
         return native_policy(self.admission, self.eviction)
 

@@ -1,8 +1,8 @@
-"""The native optimizers for tables.
+"""Native optimizers for tables.
 
 Each updates the rows that a step touches as the Keras optimizer of that name does with a dense
-gradient. With `tf.IndexedSlices`, Keras 3 squares the gradients of a repeated key one by one. Its
-results differ: by 1e-2 after 5 steps of Adam.
+gradient. Keras 3 gives other results with `tf.IndexedSlices`, because it squares the gradients of a
+repeated key one by one: they differ by 1e-2 after 5 steps of Adam.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from typing import ClassVar, TypeAlias
 
 from tensorflow import keras
+from typing_extensions import override
 
 from tfhybrid.core.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 from tfhybrid.errors import ConfigError
@@ -27,7 +28,7 @@ class RateFactor:
     optimizer's rate (a schedule, `ReduceLROnPlateau`, a checkpoint) also sets the table's rate.
 
     Args:
-        factor: The Keras optimizer's rate is multiplied by this; above 0.
+        factor: Multiplier of the Keras optimizer's rate, above 0.
 
     Raises:
         ConfigError: The factor is not above 0, or is not finite.
@@ -57,11 +58,15 @@ class SparseOptimizer:
 
     Args:
         learning_rate: A number, a Keras schedule over the optimizer's iterations, or a
-            `RateFactor`. `None` follows the learning rate of the Keras optimizer that
+            `RateFactor`. `None` (default) follows the learning rate of the Keras optimizer that
             `DistributedOptimizer` wraps.
-        weight_decay: At every step, all embeddings shrink by the fraction `learning_rate *
-            weight_decay`, independently of gradients (Loshchilov and Hutter, 2019). This includes
-            rows that the step does not touch, and keys that have no row yet, at no extra cost.
+        weight_decay: Decay of all embeddings (Loshchilov and Hutter, 2019). Every step shrinks them
+            by the fraction `learning_rate * weight_decay`, independently of gradients. This
+            includes rows that the step does not touch, and keys that have no row yet, at no extra
+            cost. Default 0.
+
+    Attributes:
+        kind: Number of the optimizer in the core.
     """
 
     learning_rate: LearningRate | None = None
@@ -71,37 +76,41 @@ class SparseOptimizer:
 
     @property
     def slots(self) -> int:
-        """Vectors of floats in a row's state."""
+        """Number of vectors in a row's optimizer state."""
         return 0
 
     @property
     def flags(self) -> int:
-        """Bits of `OptimizerFlag`."""
+        """Options of the optimizer, bits of `OptimizerFlag`."""
         return 0
 
     def state_shape(self, dim: int) -> tuple[int, int]:
-        """Returns the shape of a row's state in a table of that dim."""
+        """Returns the shape of a row's optimizer state: vectors, and floats in each.
+
+        Args:
+            dim: Length of an embedding of the table.
+        """
         return (self.slots, dim)
 
     def native(
         self, regularizer: Regularizer | None = None, lazy: bool = True
     ) -> tuple[float, ...]:
-        """Returns the kind and `OPTIMIZER_NUMBERS`; 0 for those that it does not have.
+        """Returns the kind and `OPTIMIZER_NUMBERS`; 0 for those that the optimizer does not have.
 
         Args:
-            regularizer: The table's regularizer.
-            lazy: The table's `lazy`.
+            regularizer: Regularizer of the table.
+            lazy: `TableConfig.lazy` of the table.
         """
         l1, l2 = penalties(regularizer)
         flags = self.flags | (0 if lazy else OptimizerFlag.EVERY_ROW)
-        found = {"penalty_l1": l1, "penalty_l2": l2, "flags": flags}
-        numbers = (found.get(name, getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
+        of_table = {"penalty_l1": l1, "penalty_l2": l2, "flags": flags}
+        numbers = (of_table.get(name, getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
         return (int(self.kind), *map(float, numbers))
 
 
 @dataclasses.dataclass(frozen=True)
 class SGD(SparseOptimizer):
-    """`embedding -= learning_rate * gradient`, with or without momentum.
+    """Gradient descent, with or without momentum: `embedding -= learning_rate * gradient`.
 
     The momentum of a row decays only when it is touched.
 
@@ -117,13 +126,13 @@ class SGD(SparseOptimizer):
     kind = OptimizerKind.SGD
 
     @property
+    @override
     def slots(self) -> int:
-        """Vectors of floats in a row's state."""
         return int(self.momentum > 0)
 
     @property
+    @override
     def flags(self) -> int:
-        """Bits of `OptimizerFlag`."""
         return OptimizerFlag.NESTEROV * self.nesterov
 
 
@@ -134,7 +143,7 @@ class Adagrad(SparseOptimizer):
     Args:
         learning_rate: See `SparseOptimizer`.
         initial_accumulator_value: Initial sum of squares of a new row.
-        epsilon: Added to the sum before taking the square root.
+        epsilon: Constant that is added to the sum before taking the square root.
     """
 
     initial_accumulator_value: float = 0.1
@@ -148,13 +157,13 @@ class Adagrad(SparseOptimizer):
 class RowAdagrad(SparseOptimizer):
     """Adagrad with one accumulator per row: the sum of the mean squared gradients.
 
-    A row's state takes 4 bytes, whatever its dim. FBGEMM and TorchRec call it exact row-wise
+    A row's state takes 4 bytes, whatever the dim. FBGEMM and TorchRec call it exact row-wise
     Adagrad.
 
     Args:
         learning_rate: See `SparseOptimizer`.
         initial_accumulator_value: Initial accumulator of a new row.
-        epsilon: Added to its square root.
+        epsilon: Constant that is added to the square root of the accumulator.
     """
 
     initial_accumulator_value: float = 0.1
@@ -163,8 +172,8 @@ class RowAdagrad(SparseOptimizer):
     kind = OptimizerKind.ROW_ADAGRAD
     slots = 1
 
+    @override
     def state_shape(self, dim: int) -> tuple[int, int]:
-        """Returns the shape of a row's state in a table of that dim."""
         return (1, 1)
 
 
@@ -178,7 +187,7 @@ class Adam(SparseOptimizer):
         learning_rate: See `SparseOptimizer`.
         beta_1: Decay of the first moment.
         beta_2: Decay of the second moment.
-        epsilon: Added to the square root of the second moment.
+        epsilon: Constant that is added to the square root of the second moment.
         amsgrad: Whether to divide by the largest second moment so far (Reddi et al., 2018).
     """
 
@@ -190,13 +199,13 @@ class Adam(SparseOptimizer):
     kind = OptimizerKind.ADAM
 
     @property
+    @override
     def slots(self) -> int:
-        """Vectors of floats in a row's state."""
         return 2 + self.amsgrad
 
     @property
+    @override
     def flags(self) -> int:
-        """Bits of `OptimizerFlag`."""
         return OptimizerFlag.AMSGRAD * self.amsgrad
 
 
@@ -208,7 +217,7 @@ class RMSprop(SparseOptimizer):
         learning_rate: See `SparseOptimizer`.
         rho: Decay of the mean of squared gradients.
         momentum: Decay of the sum of earlier steps; 0 for none.
-        epsilon: Added to the mean before taking the square root.
+        epsilon: Constant that is added to the mean before taking the square root.
         centered: Whether to subtract the square of the mean gradient (Graves, 2013).
     """
 
@@ -220,13 +229,13 @@ class RMSprop(SparseOptimizer):
     kind = OptimizerKind.RMSPROP
 
     @property
+    @override
     def slots(self) -> int:
-        """Vectors of floats in a row's state."""
         return 1 + (self.momentum > 0) + self.centered
 
     @property
+    @override
     def flags(self) -> int:
-        """Bits of `OptimizerFlag`."""
         return OptimizerFlag.CENTERED * self.centered
 
 
@@ -243,7 +252,7 @@ class Ftrl(SparseOptimizer):
         l2_regularization_strength: Strength of the L2 penalty.
         l2_shrinkage_regularization_strength: Strength of the L2 penalty that is added to the
             gradient only.
-        beta: Added to the square root of the sum, as in the paper.
+        beta: Constant that is added to the square root of the sum, as in the paper.
     """
 
     initial_accumulator_value: float = 0.1
@@ -257,17 +266,17 @@ class Ftrl(SparseOptimizer):
 
     @property
     def l1(self) -> float:
-        """The native optimizer's name for it; likewise for the properties below."""
+        """`l1_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
         return self.l1_regularization_strength
 
     @property
     def l2(self) -> float:
-        """See `l1`."""
+        """`l2_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
         return self.l2_regularization_strength
 
     @property
     def l2_shrinkage(self) -> float:
-        """See `l1`."""
+        """`l2_shrinkage_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
         return self.l2_shrinkage_regularization_strength
 
 
@@ -290,10 +299,13 @@ _NAMES = {
 
 
 def penalties(regularizer: Regularizer | str | None) -> tuple[float, float]:
-    """Returns the L1 and L2 factors of a Keras regularizer, given as an object or by name.
+    """Returns the L1 and L2 factors of a Keras regularizer.
+
+    Args:
+        regularizer: Object of `keras.regularizers`, or its name; `None` has factors of 0.
 
     Raises:
-        ConfigError: It is not a sum of an L1 and an L2 penalty.
+        ConfigError: The regularizer is not `L1`, `L2` or `L1L2`.
 
     Example:
 
@@ -302,23 +314,26 @@ def penalties(regularizer: Regularizer | str | None) -> tuple[float, float]:
     (0.0, 0.5)
     """
     try:
-        found = keras.regularizers.get(regularizer)
+        resolved = keras.regularizers.get(regularizer)
     except ValueError:
-        found = regularizer
-    if found is None:
+        resolved = regularizer
+    if resolved is None:
         return 0.0, 0.0
     if not isinstance(
-        found, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2
+        resolved, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2
     ):
         raise ConfigError(
             "A table's regularizer must be keras.regularizers.L1, L2 or L1L2, or the name of one. "
             f"Received: {regularizer!r}"
         )
-    return float(getattr(found, "l1", 0.0)), float(getattr(found, "l2", 0.0))
+    return float(getattr(resolved, "l1", 0.0)), float(getattr(resolved, "l2", 0.0))
 
 
 def get(optimizer: SparseOptimizer | str) -> SparseOptimizer:
-    """Returns an optimizer given as an object or by its name, in upper or lower case.
+    """Returns a table optimizer, given as an object or by name.
+
+    Args:
+        optimizer: The optimizer, or its name in upper or lower case.
 
     Raises:
         ConfigError: No table optimizer has that name.

@@ -1,7 +1,7 @@
 """Collectives of Horovod. Only this room imports `horovod`.
 
-Horovod's own Keras wrappers fail on Keras 3; its collectives do not. Collectives must be called by
-all ranks in the same order, from one thread of each.
+Horovod's own Keras wrappers fail on Keras 3; its collectives do not. All ranks must call the same
+collectives in the same order.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def allgather(array: np.ndarray) -> np.ndarray:
 def together(work: Callable[[], Result]) -> Result:
     """Runs `work` on every rank, and raises on all ranks if it fails on one.
 
-    Without it, the other ranks would wait forever in their next collective.
+    Otherwise a rank that fails would leave the others waiting in their next collective.
 
     Args:
         work: Function to call. Every rank must call `together`.

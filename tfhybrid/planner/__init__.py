@@ -1,1 +1,1 @@
-"""The cost model: what tables add to a step, from measured constants."""
+"""Cost model: the seconds that tables add to a step, from measured constants."""
