@@ -1,1 +1,1 @@
-"""The metrics of a job, and reports on its stores, for programs that show them."""
+"""Metrics of a job and reports on its stores, for the programs that show them."""
