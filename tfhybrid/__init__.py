@@ -2,8 +2,8 @@
 
 One copy of the tables per host, in shared memory; synchronous, exact updates over Horovod.
 
-TensorFlow and Horovod are imported when a name that needs them is first used. So the command line
-starts quickly, and works where they are not installed.
+TensorFlow and Horovod are imported at the first use of a name that needs them. So the command line
+starts quickly, and works without them.
 """
 
 from typing import TYPE_CHECKING
@@ -75,7 +75,7 @@ __all__ = [
     "stream",
 ]
 
-# The module of each public name; the other names are modules themselves.
+# Module of each public name. The other public names are modules themselves.
 _SOURCES = {
     "Admission": "config.row_policy",
     "DistributedOptimizer": "optimizers",

@@ -1,4 +1,4 @@
-"""Which Keras `tf.keras` is: 3, or 2 with TensorFlow 2.15 and with TF_USE_LEGACY_KERAS=1."""
+"""Version of `tf.keras`: Keras 3, or 2 with TensorFlow 2.15 and with TF_USE_LEGACY_KERAS=1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def state_of(optimizer: Any) -> list[Any]:
 
 
 def schedule_of(optimizer: Any) -> Any:
-    """Returns the schedule of an optimizer's learning rate, or `None`; also works in a graph."""
+    """Returns the schedule of an optimizer's learning rate, or `None`. Works in graphs too."""
     with tf.init_scope():
         rate = optimizer.get_config()["learning_rate"]
     return keras.optimizers.schedules.deserialize(rate) if isinstance(rate, dict) else None

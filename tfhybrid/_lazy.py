@@ -16,10 +16,12 @@ def lazy(
     Heavy modules, above all TensorFlow and Horovod, are then imported only when they are needed.
 
     Args:
-        package: Its name.
-        sources: The package's public names, each with its module: relative to the package, or by
-            its full name.
-        modules: Modules of the package that can also be reached as its attributes.
+        package: Name of the package.
+        sources: Module of each public name, relative to the package or by its full name.
+        modules: Modules of the package that are also its attributes.
+
+    Returns:
+        `__getattr__`, which raises `AttributeError` for other names, and `__dir__`.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Announces keys by hand, so that their rows are fetched ahead of time."""
+"""Announcements of keys by hand, so that their rows are fetched in advance."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ def announce(
     """Announces the keys that this rank looks up next, and opens the pass.
 
     Args:
-        keys: Keys by table name, of one batch or of several. A batch is used up once this rank has
+        keys: Keys by table name, for one batch or several. A batch is used up once this rank has
             taken part in an update of its tables.
-        on_miss: See `tfhybrid.data.announce`.
+        on_miss: `"fetch"` (default) or `"raise"`; see `tfhybrid.data.announce`.
 
     Returns:
-        The pass: a context manager, which releases the rows when the block ends.
+        The pass: a context manager that releases the rows at the end of the block.
 
     Raises:
         ConfigError: `on_miss` is unknown, or there are no keys.
-        StoreError: A table is not open.
+        StoreError: A table is not open, or shared memory is full.
+        UnsupportedError: Embedding nodes own the tables.
+        NotInitializedError: No job is running.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The exceptions of tfhybrid.
+"""Exceptions of tfhybrid.
 
 TfhybridError
 ├── ConfigError (ValueError)             arguments that cannot work
@@ -8,12 +8,12 @@ TfhybridError
 ├── CheckpointError (RuntimeError)       a missing, incomplete or incompatible checkpoint
 ├── ExportError (RuntimeError)           a model cannot be exported, or writing it failed
 ├── StreamError (RuntimeError)           online training: a queue, a lease or an update
-│   ├── PositionLostError                the queue does not have what comes next
-│   ├── LeaseRefusedError                a lease is not this trainer's, or is over
+│   ├── PositionLostError                the queue no longer has the records at a position
+│   ├── LeaseRefusedError                a lease belongs to another trainer, or has ended
 │   └── PublicationError                 a publication is withheld, missing or of an old chain
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
-    ├── StaleEpochError                  slots of embedding nodes have other owners meanwhile
+    ├── StaleEpochError                  slots of embedding nodes have new owners
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
     ├── CorruptFileError                 a segment or binary file is damaged
     ├── PeerDiedError                    a process that this one waits for has died
@@ -26,7 +26,7 @@ from __future__ import annotations
 class TfhybridError(Exception):
     """Base class of all exceptions of tfhybrid."""
 
-    # Tells AutoGraph that it may raise the error again: Keras 2 traces through it.
+    # With this __init__, AutoGraph may raise the error again. Keras 2 traces through it.
     __init__ = Exception.__init__
 
 
@@ -79,7 +79,7 @@ class NameTakenError(StoreError):
 
 
 class StaleEpochError(StoreError):
-    """The slots of embedding nodes have other owners than the caller knew of; ask again."""
+    """The slots of embedding nodes have other owners than the caller knew; get them and retry."""
 
 
 class OutOfSpaceError(StoreError):

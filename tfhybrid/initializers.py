@@ -1,7 +1,8 @@
 """Initial values of embeddings: pure functions of (job seed, table name, key, column).
 
-A lookup of a key that was never updated computes its value on the fly, equal on every rank and
-host, so nothing is stored or sent for it. Formulas: `custom_ops/core/compute/initializer.h`.
+A lookup of a key that was never updated computes its value on the fly. The value is the same on
+every rank and host, so nothing is stored or sent for it. Formulas:
+`custom_ops/core/compute/initializer.h`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """Base class of initializers: a kind, and at most two parameters as fields."""
+    """Base class of initializers: a kind, and at most two parameters as fields.
 
-    kind: ClassVar[int]  # InitializerKind of the core
+    Attributes:
+        kind: `InitializerKind` of the core.
+
+    Raises:
+        ConfigError: A parameter is not finite.
+    """
+
+    kind: ClassVar[int]
 
     @property
     def native(self) -> tuple[int, float, float]:
-        """Returns the kind and its two parameters in the core's form."""
+        """Kind and two parameters, as `Engine.open_table` takes them; 0 for missing ones."""
         values = [float(getattr(self, field.name)) for field in dataclasses.fields(self)]
         a, b = (*values, 0.0, 0.0)[:2]
         return self.kind, a, b
@@ -38,14 +46,18 @@ class Initializer:
 
 @dataclasses.dataclass(frozen=True)
 class Zeros(Initializer):
-    """Every value is 0."""
+    """Initializer with zeros."""
 
     kind = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Initializer):
-    """Every value is `value`."""
+    """Initializer with a constant.
+
+    Args:
+        value: Every value of an embedding.
+    """
 
     value: float = 0.0
 
@@ -54,7 +66,15 @@ class Constant(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Initializer):
-    """Uniform between `minval` and `maxval`; Keras's default for embeddings."""
+    """Initializer with a uniform distribution, Keras's default for embeddings.
+
+    Args:
+        minval: Lower end of the distribution.
+        maxval: Upper end of the distribution.
+
+    Raises:
+        ConfigError: `minval` is above `maxval`.
+    """
 
     minval: float = -0.05
     maxval: float = 0.05
@@ -69,7 +89,15 @@ class Uniform(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class Normal(Initializer):
-    """Normal with `mean` and standard deviation `stddev`."""
+    """Initializer with a normal distribution.
+
+    Args:
+        mean: Mean of the distribution.
+        stddev: Standard deviation, at least 0.
+
+    Raises:
+        ConfigError: `stddev` is below 0.
+    """
 
     mean: float = 0.0
     stddev: float = 0.05
@@ -84,7 +112,12 @@ class Normal(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal(Normal):
-    """Normal with `mean` and `stddev`, truncated at two standard deviations from the mean."""
+    """Initializer with a normal distribution, truncated at two standard deviations.
+
+    Args:
+        mean: Mean of the distribution.
+        stddev: Standard deviation before the truncation, at least 0.
+    """
 
     kind = 4
 
@@ -99,8 +132,8 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
 
     Args:
         dim: Length of an embedding.
-        scale: The variance times `dim`.
-        distribution: `"truncated_normal"`, `"untruncated_normal"` or `"uniform"`.
+        scale: Variance times `dim`. Default 1.
+        distribution: `"truncated_normal"` (default), `"untruncated_normal"` or `"uniform"`.
 
     Raises:
         ConfigError: The distribution is unknown, or `scale / dim` is not positive.
@@ -148,7 +181,7 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
         dim: Length of an embedding; needed for `VarianceScaling`.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: The initializer is none of these, or a Keras initializer has a seed.
 
     Example:
 
@@ -159,9 +192,9 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
         return initializer
     if isinstance(initializer, str) and initializer in _NAMES:
         return _NAMES[initializer]()
-    found = _of_keras(initializer, dim)
-    if found is not None:
-        return found
+    counterpart = _of_keras(initializer, dim)
+    if counterpart is not None:
+        return counterpart
     raise ConfigError(
         f"initializer must be one of tfhybrid.initializers, one of {sorted(_NAMES)}, or Zeros, "
         "Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal or "

@@ -96,6 +96,9 @@ class DataNode:
     Args:
         options: Options of the command line.
         script: Module whose functions make the data sets.
+
+    Raises:
+        ConfigError: The address is not available.
     """
 
     def __init__(self, options: NodeOptions, script: ModuleType) -> None:
