@@ -27,12 +27,14 @@ KINDS |= {moved_names.__name__, renamed_names.__name__, warn_renamed.__name__}
 # File, old name and new name of every alias. Drop them from the package after one release.
 ALIASES: set[tuple[str, str, str]] = {
     ("__init__.py", "RecordFile", "tfhybrid.checkpoint.RecordFile"),
+    ("core/passes.py", "asked", "requested"),
     ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
     ("data/__init__.py", "open_criteo_head", "tfhybrid.data.archives.open_criteo_head"),
     ("data/__init__.py", "open_frappe", "tfhybrid.data.archives.open_frappe"),
     ("data/__init__.py", "open_movielens_stream", "tfhybrid.data.archives.open_movielens_stream"),
     ("data/__init__.py", "unpacked", "tfhybrid.data.archives.unpacked"),
     ("layers/__init__.py", "TableProxy", "tfhybrid.layers.table_proxy.TableProxy"),
+    ("monitoring/report.py", "asked", "requested"),
     (
         "optimizers/__init__.py",
         "SparseOptimizer",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import UnsupportedError
@@ -19,6 +19,7 @@ from tfhybrid.errors import UnsupportedError
 BatchKeys = Mapping[str, np.ndarray]
 
 
+@renamed_attributes(asked="requested")
 @dataclasses.dataclass(frozen=True)
 class PassStats:
     """Counters of passes since the store was opened.
@@ -56,14 +57,6 @@ class PassStats:
     standing_bytes: int = 0
     device_bytes: int = 0
     device_rows: int = 0
-
-    @property
-    def asked(self) -> int:
-        """Deprecated name of `requested`."""
-        warnings.warn(
-            "PassStats.asked is now called PassStats.requested", DeprecationWarning, stacklevel=2
-        )
-        return self.requested
 
 
 class _StatsStruct(ctypes.Structure):

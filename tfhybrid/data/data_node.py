@@ -98,7 +98,7 @@ class DataNode:
         script: Module whose functions make the data sets.
 
     Raises:
-        ConfigError: The address is not available.
+        OSError: The address is not available.
     """
 
     def __init__(self, options: NodeOptions, script: ModuleType) -> None:

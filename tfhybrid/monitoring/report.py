@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.core import native
 from tfhybrid.core.native import OptimizerKind, RankState
 from tfhybrid.store.table_stats import TableSize
@@ -48,6 +49,7 @@ class TableReport(TableSize):
     evicted: int
 
 
+@renamed_attributes(asked="requested")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassReport:
     """The passes of this host's ranks: the fast tier of its sharded tables.
