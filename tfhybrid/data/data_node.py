@@ -33,7 +33,7 @@ from tfhybrid.rpc.handshake import Greeting
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 
-_log = logging.getLogger("tfhybrid.nodes")
+_log = logging.getLogger("tfhybrid.data")
 
 
 def load(script: str) -> ModuleType:

@@ -15,6 +15,7 @@ from tests.integration.jobs.exchange import STEPS, TOLERANCES, trained
 from tests.support.reference import click_model
 from tests.support.reference.forgetting_job import ForgettingJob
 from tfhybrid import Replicated, Sharded, distributed
+from tfhybrid.config.placement import Placement
 from tfhybrid.core import native
 from tfhybrid.distributed import launcher
 from tfhybrid.job import current_job
@@ -104,7 +105,7 @@ def check_counters(*, is_any_sharded: bool) -> None:
     assert totals["fetched_rows"] > 0 or not is_any_sharded, totals
 
 
-def forget(placement: tfhybrid.placement.Placement) -> dict[str, list[int]]:
+def forget(placement: Placement) -> dict[str, list[int]]:
     """Returns the digests of tables that forget."""
     tfhybrid.init()
     job = ForgettingJob(placement=placement, limited=False)

@@ -6,7 +6,7 @@ from tests.support.roles.split_roles import STEPS
 from tfhybrid.data_nodes.data_request import Wanted
 
 SCRIPT = """
-from tests.support.nodes import split_roles
+from tests.support.roles import split_roles
 
 def dataset(shard, steps):
     return split_roles.dataset((shard.rank, shard.size), steps)

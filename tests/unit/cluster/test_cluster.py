@@ -78,17 +78,19 @@ def test_trainers_join_nodes_that_are_up(cluster: Cluster, tmp_path: Path, train
 def test_passes_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     with (
         joined(cluster, tmp_path, 1) as engines,
-        pytest.raises(
-            UnsupportedError, match=r"leave announce\(\) out where TFHYBRID_NODES is set"
-        ),
+        pytest.raises(UnsupportedError, match=r"do not call announce\(\) if TFHYBRID_NODES is set"),
     ):
         passes.announce(engines[0], [])
 
 
 def test_nodes_run_without_tensorflow(cluster: Cluster) -> None:
-    for role in ("embedding", "metadata", "local_engine"):
+    for module in (
+        "embedding_nodes.embedding_node",
+        "cluster.metadata_node",
+        "cluster.local_launcher",
+    ):
         code = (
-            f"import sys, tfhybrid.nodes.{role}; "
+            f"import sys, tfhybrid.{module}; "
             "print({'tensorflow', 'horovod', 'keras'} & set(sys.modules))"
         )
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -307,7 +309,7 @@ def test_nodes_are_asked_when_python_exits() -> None:
     """A script need not end its job by itself."""
     code = """
 import atexit
-from tests.support.nodes.split_roles import served_socket
+from tests.support.roles.split_roles import served_socket
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 

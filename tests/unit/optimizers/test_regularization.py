@@ -11,6 +11,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.keras_versions import variable
+from tfhybrid.config import table_optimizers
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -206,7 +207,7 @@ def test_a_table_that_is_not_lazy_neither_admits_nor_evicts() -> None:
 @pytest.mark.parametrize("regularizer", ["orthogonal_regularizer", "l3", lambda rows: 0.0, 0.1])
 def test_other_regularizers_are_refused(regularizer) -> None:
     with pytest.raises(ConfigError, match="L1, L2 or L1L2"):
-        tfhybrid.table_optimizers.penalties(regularizer)
+        table_optimizers.penalties(regularizer)
 
 
 CLIPPING = {

@@ -99,7 +99,7 @@ def _assert_stock(folder: Path, inputs, wanted: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("modules", "found"),
-    [("node, tfhybrid.serving.reader", []), ("served_model", ["tensorflow"])],
+    [("read_only_node, tfhybrid.serving.reader", []), ("served_model", ["tensorflow"])],
 )
 def test_what_serves_needs_no_horovod_and_readers_no_tensorflow(modules: str, found: list[str]):
     look = f"""
