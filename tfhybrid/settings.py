@@ -1,17 +1,7 @@
-"""Environment variables that tfhybrid reads.
+"""Environment variables: the only module of the package that reads the environment.
 
-All are optional:
-
-    TFHYBRID_SHM_DIR       directory of the store, on a tmpfs (default /dev/shm)
-    TFHYBRID_DATA          directory of the data archives that examples and tests read
-    TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
-    TFHYBRID_METRICS_PORT  port of `tfhybrid.metrics.serve()`, for Prometheus (default none)
-    TFHYBRID_SILENCE_SECONDS   how long a host may be silent before the job ends (default 60)
-    TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
-                           encrypts its connections; set all three or none (default none)
-    TFHYBRID_NODES         HOST:PORT of a metadata node, whose embedding nodes own the tables
-    TFHYBRID_NODES_TOKEN   file that holds the token of these nodes
-    TFHYBRID_STREAM_TRAINER    name of this trainer of a stream (default host and process id)
+`VARIABLES` declares those of tfhybrid, all optional, and those that it sets for Horovod. The
+functions read them, and the few variables of other programs that tfhybrid heeds, at each call.
 """
 
 from __future__ import annotations
@@ -20,6 +10,7 @@ import dataclasses
 import math
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfhybrid.errors import ConfigError
@@ -27,9 +18,114 @@ from tfhybrid.errors import ConfigError
 _LATER_SECONDS = 30
 
 
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """An environment variable of tfhybrid, or one that it sets for Horovod.
+
+    Args:
+        name: Name of the variable.
+        default: Value if the variable is not set, in Markdown.
+        meaning: Meaning of the value, in Markdown.
+    """
+
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES = (
+    Variable("TFHYBRID_SHM_DIR", "`/dev/shm`", "Directory of the store, on a tmpfs"),
+    Variable(
+        "TFHYBRID_DATA",
+        "`../shared/data`",
+        "Directory of the data archives that examples and tests read",
+    ),
+    Variable("TFHYBRID_LOG_LEVEL", "`INFO`", "Level of the `tfhybrid` logger on rank 0"),
+    Variable("TFHYBRID_METRICS_PORT", "none", "Port of `tfhybrid.metrics.serve()`, for Prometheus"),
+    Variable(
+        "TFHYBRID_TIMELINE",
+        "none",
+        "Existing directory in which every rank writes the timeline of its phases",
+    ),
+    Variable(
+        "TFHYBRID_SILENCE_SECONDS",
+        "60",
+        "Seconds for which another host may be silent before the job ends, 1 to 86400; equal on "
+        "all ranks",
+    ),
+    Variable(
+        "TFHYBRID_TLS_CERT",
+        "none",
+        "PEM file of this host's certificate, with which the row service, nodes and streams "
+        "encrypt. Set all three `TFHYBRID_TLS_` variables or none, on all ranks and nodes alike",
+    ),
+    Variable("TFHYBRID_TLS_KEY", "none", "PEM file of the certificate's private key"),
+    Variable(
+        "TFHYBRID_TLS_CA", "none", "PEM file of the CA that has issued the certificates of all"
+    ),
+    Variable(
+        "TFHYBRID_NODES",
+        "none",
+        "`HOST:PORT` of a metadata node, whose embedding nodes own the tables",
+    ),
+    Variable("TFHYBRID_NODES_TOKEN", "none", "File with the token of these nodes"),
+    Variable(
+        "TFHYBRID_NODE_NAME",
+        "none",
+        "Name of a process that `tfhybrid nodes up` starts, which sets it",
+    ),
+    Variable(
+        "TFHYBRID_STREAM",
+        "none",
+        "Path of `stream.yaml`, for a trainer that `tfhybrid stream up` starts, which sets it",
+    ),
+    Variable(
+        "TFHYBRID_STREAM_TRAINER", "host name and process id", "Name of this trainer of a stream"
+    ),
+    Variable(
+        "HOROVOD_GLOO_TIMEOUT_SECONDS",
+        f"`TFHYBRID_SILENCE_SECONDS` + {_LATER_SECONDS}",
+        "Timeout of Horovod, which must not come before tfhybrid's",
+    ),
+    Variable(
+        "HOROVOD_DISABLE_GROUP_FUSION",
+        "1",
+        "Whether Horovod keeps the order of dense gradients, and so their bits",
+    ),
+    Variable(
+        "HOROVOD_DYNAMIC_PROCESS_SETS",
+        "1",
+        "Whether the leaders of several hosts can have a process set of their own",
+    ),
+    Variable(
+        "HOROVOD_CYCLE_TIME",
+        "5 without GPUs, 20 on one host without GPUs",
+        "Milliseconds between two exchanges of Horovod about which tensors are ready",
+    ),
+)
+
+# In each cycle the ranks tell each other which tensors are ready, even if none are, and Gloo polls
+# while a rank waits. Horovod's default of 1 ms takes a tenth of a step's processor time or more. On
+# one host no step needs Horovod (`optimizers/dense_step.py`).
+_CYCLE_TIME, _CYCLE_TIME_ON_ONE_HOST = "5", "20"
+
+_ALLOCATOR_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
+
+
 def shm_directory() -> str:
     """Returns the directory of the stores."""
     return os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm").rstrip("/") or "/"
+
+
+def data_directory() -> Path | None:
+    """Returns the directory of the data archives, or `None` if it is not set."""
+    directory = os.environ.get("TFHYBRID_DATA")
+    return Path(directory) if directory else None
+
+
+def cache_directory() -> Path:
+    """Returns the user's directory of caches, which all programs share."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def log_level() -> str:
@@ -38,7 +134,11 @@ def log_level() -> str:
 
 
 def metrics_port() -> int | None:
-    """Returns the port on which a job answers Prometheus, or `None`."""
+    """Returns the port of the endpoint for Prometheus, or `None` if it is not set.
+
+    Raises:
+        ConfigError: The variable is not a port.
+    """
     text = os.environ.get("TFHYBRID_METRICS_PORT")
     if text is None:
         return None
@@ -49,13 +149,22 @@ def metrics_port() -> int | None:
     return int(text)
 
 
+def timeline_directory() -> str | None:
+    """Returns the directory in which ranks write their timelines, or `None` if it is not set."""
+    return os.environ.get("TFHYBRID_TIMELINE") or None
+
+
 def stream_trainer() -> str:
-    """Returns what this process is called as a trainer of a stream."""
+    """Returns the name of this process as a trainer of a stream."""
     return os.environ.get("TFHYBRID_STREAM_TRAINER") or f"{socket.gethostname()}-{os.getpid()}"
 
 
 def silence_seconds() -> float:
-    """Returns the seconds after which the job ends if a host gives no sign of life."""
+    """Returns the seconds after which the job ends if a host gives no sign of life.
+
+    Raises:
+        ConfigError: The variable is not a number from 1 to 86400.
+    """
     text = os.environ.get("TFHYBRID_SILENCE_SECONDS", "60")
     try:
         seconds = float(text)
@@ -70,12 +179,12 @@ def silence_seconds() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class TlsFiles:
-    """The PEM files that TLS needs.
+    """PEM files that TLS needs.
 
     Args:
-        cert: This host's certificate, with any intermediate certificates.
-        key: The certificate's private key, without a password.
-        ca: The CA that must have issued the certificates of both sides.
+        cert: Path of this host's certificate, with any intermediate certificates.
+        key: Path of the certificate's private key, without a password.
+        ca: Path of the CA that must have issued the certificates of both sides.
     """
 
     cert: str
@@ -84,10 +193,10 @@ class TlsFiles:
 
 
 def tls_files() -> TlsFiles | None:
-    """Returns the TLS files of the row service, or `None` if none are configured.
+    """Returns the TLS files of this process, or `None` if none are set.
 
     Raises:
-        ConfigError: Only some of them are configured.
+        ConfigError: Only some of them are set.
     """
     names = [f"TFHYBRID_TLS_{name}" for name in ("CERT", "KEY", "CA")]
     given = {name: os.environ[name] for name in names if os.environ.get(name)}
@@ -99,7 +208,11 @@ def tls_files() -> TlsFiles | None:
 
 
 def nodes() -> tuple[str, Path] | None:
-    """Returns the metadata node's address and its token file, or `None` without nodes."""
+    """Returns the metadata node's address and its token file, or `None` without nodes.
+
+    Raises:
+        ConfigError: The address is set without the token file.
+    """
     address = os.environ.get("TFHYBRID_NODES")
     if not address:
         return None
@@ -110,6 +223,49 @@ def nodes() -> tuple[str, Path] | None:
             f"Received: TFHYBRID_NODES={address!r} alone"
         )
     return address, Path(token)
+
+
+def forget_nodes() -> None:
+    """Makes `nodes` return `None` in this process and in those that it starts."""
+    os.environ.pop("TFHYBRID_NODES", None)
+
+
+def own_variables() -> dict[str, str]:
+    """Returns the variables of tfhybrid that are set, for processes on other machines."""
+    return {name: text for name, text in os.environ.items() if name.startswith("TFHYBRID_")}
+
+
+def environment_of_child(changes: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a process that this one starts.
+
+    Args:
+        changes: Variables that the process has in addition to, or instead of, this process's.
+    """
+    return {**os.environ, **changes}
+
+
+def user_has_chosen_allocator() -> bool:
+    """Returns whether the user has set options of glibc's malloc, or another allocator."""
+    return (
+        any(name in os.environ for name in _ALLOCATOR_VARIABLES)
+        or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
+        or "malloc" in os.environ.get("LD_PRELOAD", "")
+    )
+
+
+def uses_legacy_keras() -> bool:
+    """Returns whether the user wants Keras 2 as `tf.keras`."""
+    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+
+
+def ray_address() -> str:
+    """Returns the address of the Ray cluster; "auto" if it is not set."""
+    return os.environ.get("RAY_ADDRESS", "auto")
+
+
+def ray_auth_mode() -> str | None:
+    """Returns the authentication of the Ray cluster, or `None` if it is not set."""
+    return os.environ.get("RAY_AUTH_MODE")
 
 
 def set_horovod_defaults() -> None:
@@ -126,3 +282,44 @@ def set_horovod_defaults() -> None:
     # Horovod's own timeout does not say which rank is missing; its default, 30 s, would fire first.
     patience = math.ceil(silence_seconds()) + _LATER_SECONDS
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(patience))
+
+
+def set_long_cycle() -> None:
+    """Sets a longer cycle time of Horovod than its default, unless the user has set one.
+
+    Call it before Horovod starts, in a process without GPUs.
+    """
+    one_host = os.environ.get("HOROVOD_CROSS_SIZE") == "1"
+    cycle_time = _CYCLE_TIME_ON_ONE_HOST if one_host else _CYCLE_TIME
+    os.environ.setdefault("HOROVOD_CYCLE_TIME", cycle_time)
+
+
+def has_cycle_of_one_host() -> bool:
+    """Returns whether Horovod's cycle is so long as `set_long_cycle` makes it on one host."""
+    return os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
+
+
+def launcher_ranks() -> tuple[int, int, int, int]:
+    """Returns rank, size, local rank and local size from `horovodrun`; one rank without it."""
+    defaults = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
+    rank, size, local_rank, local_size = (
+        int(os.environ.get(f"HOROVOD_{name}", default)) for name, default in defaults.items()
+    )
+    return rank, size, local_rank, local_size
+
+
+def launcher_host() -> str | None:
+    """Returns the host on which `horovodrun` runs, or `None` without it."""
+    return os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
+
+
+def launcher_address() -> tuple[str, int] | None:
+    """Returns host and port of `horovodrun`'s key-value server.
+
+    Returns:
+        `None` without `horovodrun`, and in an elastic job, which gives its ranks no numbers.
+    """
+    if "HOROVOD_RANK" not in os.environ or "HOROVOD_ELASTIC" in os.environ:
+        return None
+    host, port = launcher_host(), os.environ.get("HOROVOD_GLOO_RENDEZVOUS_PORT", "")
+    return (host, int(port)) if host and port.isdigit() else None

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfhybrid import settings
 from tfhybrid.cluster import placed_processes
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
@@ -102,9 +103,9 @@ def start(cluster: Cluster) -> None:
         StoreError: No Ray cluster can be reached, it has too few free processors, or the processes
             already run.
     """
-    settings = {name: text for name, text in os.environ.items() if name.startswith("TFHYBRID_")}
+    variables = settings.own_variables()
     processes = [
-        dataclasses.replace(each, environment={**settings, **each.environment})
+        dataclasses.replace(each, environment={**variables, **each.environment})
         for each in processes_of(cluster, _MACHINE)
     ]
     placed_processes.write(cluster.directory / "plan.json", processes)
@@ -158,15 +159,15 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
         raise ConfigError(
             f"engine: ray needs Ray: pip install 'tfhybrid[ray]'. Received: {error}"
         ) from error
-    if os.environ.get("RAY_AUTH_MODE") != "token":
+    if settings.ray_auth_mode() != "token":
         raise ConfigError(
             "Anyone who can reach a Ray cluster can run commands on it. So `engine: ray` needs "
             "RAY_AUTH_MODE=token, here and where `ray start` is called. Received: "
-            f"RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE')!r}"
+            f"RAY_AUTH_MODE={settings.ray_auth_mode()!r}"
         )
     try:
         ray.init(
-            address=os.environ.get("RAY_ADDRESS", "auto"),
+            address=settings.ray_address(),
             namespace=f"tfhybrid {cluster.directory}",
             log_to_driver=False,
             logging_level=logging.ERROR,

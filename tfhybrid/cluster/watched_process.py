@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tfhybrid.cluster import bound_process
 from tfhybrid.cluster.placed_processes import PlacedProcess
+from tfhybrid.settings import environment_of_child
 
 _log = logging.getLogger("tfhybrid.cluster")
 
@@ -75,7 +76,7 @@ class WatchedProcess:
         with self._log.open("ab") as log:
             self._running = subprocess.Popen(
                 (*bound, *self.process.command),
-                env={**os.environ, **self.process.environment},
+                env=environment_of_child(self.process.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,13 +8,12 @@ requests them again: the kernel then allocates and clears each page again. On on
 from __future__ import annotations
 
 import ctypes
-import os
+
+from tfhybrid.settings import user_has_chosen_allocator
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _LARGEST = 2**31 - 1  # bytes: the largest value for mallopt
-
-_SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
 def keep_freed_memory() -> bool:
@@ -31,15 +30,6 @@ def keep_freed_memory() -> bool:
     >>> kept = keep_freed_memory()
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or _user_has_chosen():
+    if mallopt is None or user_has_chosen_allocator():
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST) and mallopt(_M_TRIM_THRESHOLD, _LARGEST))
-
-
-def _user_has_chosen() -> bool:
-    environment = os.environ
-    return (
-        any(name in environment for name in _SETTINGS)
-        or "glibc.malloc" in environment.get("GLIBC_TUNABLES", "")
-        or "malloc" in environment.get("LD_PRELOAD", "")
-    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tarfile
 import tempfile
 from pathlib import Path
 
+from tfhybrid import settings
 from tfhybrid.data.formats.criteo import Criteo
 from tfhybrid.data.formats.csv import Csv
 from tfhybrid.data.samples.clicks import Clicks
@@ -36,8 +36,8 @@ def data_directory() -> Path:
     Raises:
         DataError: There is no such directory.
     """
-    if named := os.environ.get("TFHYBRID_DATA"):
-        candidates = [Path(named)]
+    if named := settings.data_directory():
+        candidates = [named]
     else:
         beside = [Path.cwd().parent, Path(__file__).resolve().parents[3]]
         candidates = [parent / "shared" / "data" for parent in beside]
@@ -64,8 +64,7 @@ def unpacked(name: str) -> Path:
         raise DataError(f"Expected the archive {archive.name}. Received: no file at {archive}.")
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "data"
-    target = cache / f"{name}-{digest}"
+    target = settings.cache_directory() / "tfhybrid" / "data" / f"{name}-{digest}"
     if not target.is_dir():
         _unpack(archive, target)
     return target / name

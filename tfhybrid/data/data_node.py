@@ -13,7 +13,6 @@ import contextlib
 import importlib
 import importlib.util
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +31,7 @@ from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Greeting
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
+from tfhybrid.settings import forget_nodes
 
 _log = logging.getLogger("tfhybrid.data")
 
@@ -161,7 +161,7 @@ def main() -> None:
     arguments = parser.parse_args()
     options = NodeOptions.told(arguments)
     # A script that looks for nodes by itself must not take this process for a trainer.
-    os.environ.pop("TFHYBRID_NODES", None)
+    forget_nodes()
     node = DataNode(options, load(arguments.script))
     node.server.stop_at_signals()
     with contextlib.suppress(KeyboardInterrupt):

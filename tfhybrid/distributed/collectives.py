@@ -26,14 +26,10 @@ except ModuleNotFoundError as error:
 import numpy as np
 import tensorflow as tf
 
+from tfhybrid import settings
 from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
-
-# Milliseconds. In each cycle the ranks tell each other which tensors are ready, even if none are,
-# and Gloo polls while a rank waits. Horovod's default of 1 ms takes a tenth of a step's processor
-# time or more. On one host no step needs Horovod (`optimizers/dense_step.py`).
-_CYCLE_TIME, _CYCLE_TIME_ON_ONE_HOST = "5", "20"
 
 _hosts: tuple[int, ...] = (0,)
 _leaders: hvd.ProcessSet = hvd.global_process_set
@@ -56,15 +52,13 @@ def start() -> None:
             f"NAME` to /etc/hosts. Received: {name!r}, {error}"
         ) from error
     if not tf.config.list_physical_devices("GPU"):
-        one_host = os.environ.get("HOROVOD_CROSS_SIZE") == "1"
-        cycle_time = _CYCLE_TIME_ON_ONE_HOST if one_host else _CYCLE_TIME
-        os.environ.setdefault("HOROVOD_CYCLE_TIME", cycle_time)
+        settings.set_long_cycle()
     hvd.init()
 
 
 def has_long_cycle() -> bool:
     """Returns whether Horovod's cycle is too long to be waited for in every step."""
-    return size() > 1 and os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
+    return size() > 1 and settings.has_cycle_of_one_host()
 
 
 def stop() -> None:
@@ -151,7 +145,8 @@ def address() -> str:
 
     It is the local address of a connection to the host of `horovodrun`.
     """
-    launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", socket.gethostname())
+    launcher = settings.launcher_host()
+    launcher = socket.gethostname() if launcher is None else launcher
     family, kind, _, _, target = socket.getaddrinfo(launcher, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)  # sends no packet

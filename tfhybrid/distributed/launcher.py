@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
-import os
 
 import horovod.tensorflow as hvd
+
+from tfhybrid import settings
 
 _ANSWER_SECONDS = 3.0
 
@@ -39,9 +40,7 @@ def place() -> Place:
     """
     if hvd.is_initialized():
         return Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-    defaults = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
-    told = [os.environ.get(f"HOROVOD_{name}", default) for name, default in defaults.items()]
-    return Place(*map(int, told))
+    return Place(*settings.launcher_ranks())
 
 
 class Server:
@@ -94,9 +93,5 @@ def launcher_server() -> Server | None:
 
     Also `None` in an elastic job, whose ranks have no numbers before Horovod runs.
     """
-    told = os.environ
-    port = told.get("HOROVOD_GLOO_RENDEZVOUS_PORT", "")
-    if hvd.is_initialized() or "HOROVOD_RANK" not in told or "HOROVOD_ELASTIC" in told:
-        return None
-    host = told.get("HOROVOD_GLOO_RENDEZVOUS_ADDR")
-    return Server((host, int(port))) if host and port.isdigit() else None
+    address = None if hvd.is_initialized() else settings.launcher_address()
+    return None if address is None else Server(address)

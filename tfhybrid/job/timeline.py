@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
+from tfhybrid.settings import timeline_directory
 
-DIRECTORY = "TFHYBRID_TIMELINE"
 MOST_SPANS = 1_000_000  # per rank, 24 bytes each
 
 _log = logging.getLogger(__name__)
@@ -27,12 +27,12 @@ def start() -> None:
     Raises:
         ConfigError: The variable does not name an existing, writable directory.
     """
-    directory = os.environ.get(DIRECTORY)
+    directory = timeline_directory()
     if not directory:
         return
     if not os.access(directory, os.W_OK | os.X_OK) or not Path(directory).is_dir():
         raise ConfigError(
-            f"{DIRECTORY} must name an existing directory that can be written to. "
+            "TFHYBRID_TIMELINE must name an existing directory that can be written to. "
             f"Received: {directory!r}"
         )
     native.start_timeline(MOST_SPANS)
@@ -47,7 +47,7 @@ def write(rank: int, here: str) -> None:
         rank: Rank of this process.
         here: Name of this process in the timeline.
     """
-    directory = os.environ.get(DIRECTORY)
+    directory = timeline_directory()
     if not directory:
         return
     spans = native.timeline(MOST_SPANS)

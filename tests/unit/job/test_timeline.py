@@ -18,7 +18,7 @@ from tfhybrid.job import timeline
 def test_a_job_writes_when_it_was_in_which_phase(
     shm_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(timeline.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv("TFHYBRID_TIMELINE", str(tmp_path))
     before = time.time()
     tfhybrid.init()
     tfhybrid.layers.Embedding(tfhybrid.TableConfig(dim=4), table="item")(np.arange(10))
@@ -46,7 +46,7 @@ def test_nothing_is_written_unless_asked_for(shm_directory: Path, tmp_path: Path
 def test_the_directory_must_exist(
     shm_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(timeline.DIRECTORY, str(tmp_path / "none"))
+    monkeypatch.setenv("TFHYBRID_TIMELINE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"must name an existing directory.*Received: .*none"):
         tfhybrid.init()
 
@@ -54,7 +54,7 @@ def test_the_directory_must_exist(
 def test_a_full_disk_loses_the_timeline_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(timeline.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv("TFHYBRID_TIMELINE", str(tmp_path))
     (tmp_path / "timeline-3.json").symlink_to("/dev/full")
     timeline.write(3, "rank 3 on h1")
     assert "timeline of rank 3 on h1 cannot be written" in caplog.text

@@ -26,7 +26,7 @@ from rich.filesize import decimal
 from tfhybrid._version import __version__
 from tfhybrid.cli.doctor import disk_speed
 from tfhybrid.core import native
-from tfhybrid.settings import shm_directory
+from tfhybrid.settings import environment_of_child, shm_directory, uses_legacy_keras
 
 _SECONDS = 120  # limit for importing TensorFlow
 # Docker's default is 64 MB, too little for any table.
@@ -107,7 +107,7 @@ def tensorflow() -> Finding:
 def keras() -> Finding:
     """Checks that Keras is installed, and tells which release `tf.keras` is."""
     version = _installed("keras")
-    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() not in ("1", "true"):
+    if not uses_legacy_keras():
         mend = "" if version else "pip install keras"
         level = Level.GOOD if version else Level.ERROR
         return Finding("Keras", version or "not installed", level, mend)
@@ -308,9 +308,10 @@ def _python(code: str, *, with_gpus: bool = False) -> subprocess.CompletedProces
 
 
 def _run(command: list[str], *, with_gpus: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    changes = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     if not with_gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        changes["CUDA_VISIBLE_DEVICES"] = ""
+    environment = environment_of_child(changes)
     try:
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False
