@@ -99,9 +99,8 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
-    *("file_tier", "initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers"),
-    *("placement", "row_policy", "settings"),
-    *("serving", "store", "stream"),
+    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "serving", "settings"),
+    *("store", "stream"),
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
