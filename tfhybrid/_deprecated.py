@@ -112,6 +112,21 @@ def renamed_arguments(**aliases: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+def renamed_value(value: Any, *, stacklevel: int = 3, **aliases: str) -> Any:
+    """Returns the value of an argument, by its new name if it is an old one.
+
+    Args:
+        value: Value that the caller passed.
+        stacklevel: Number of frames between `warnings.warn` and the code to blame, without the one
+            of this function. Default 3: the caller of the function that calls this one.
+        **aliases: New name of each old value.
+    """
+    if not isinstance(value, str) or value not in aliases:
+        return value
+    warn_renamed(value, aliases[value], stacklevel=stacklevel + 1)
+    return aliases[value]
+
+
 def renamed_attributes(**aliases: str) -> Callable[[_Class], _Class]:
     """Returns a decorator of a class whose attributes can also be read by their old names.
 

@@ -21,7 +21,7 @@ from tests.support.roles.colocated_run import colocated
 from tests.support.roles.data_script import SCRIPT
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster, Role
-from tfhybrid.data_nodes.key_links import REQUEST, UNASKED
+from tfhybrid.data_nodes.key_links import PULL, PUSH
 
 PORT = 7100  # free: the host is of this test alone
 CUT_SECONDS = 5.0
@@ -68,16 +68,16 @@ class Place:
             ),
             *("--owners", "embedding-0", "--port", str(PORT), "--status-port", str(PORT + 1)),
         )
-        joins = ("--metadata", metadata, "--name")
+        registers = ("--metadata", metadata, "--name")
         self._start(
             EMBEDDING,
             "embedding-0",
             "tfhybrid.embedding_nodes.embedding_node",
-            *joins,
+            *registers,
             "embedding-0",
         )
         script = ("--script", str(folder / "script.py"))
-        self._start(DATA, "data-0", "tfhybrid.data.data_node", *script, *joins, "data-0")
+        self._start(DATA, "data-0", "tfhybrid.data.data_node", *script, *registers, "data-0")
         roles = {"embedding": Role(1), "data": Role(1)}
         address = hosts.address(TRAINER)
         self.cluster = Cluster("local", folder, address, PORT, PORT + 1, roles)
@@ -103,11 +103,11 @@ class Place:
         until(ready, 60)
 
     def trainer(
-        self, silence: float, join: str, function: str = "dataset"
+        self, silence: float, delivery: str, function: str = "dataset"
     ) -> subprocess.Popen[str]:
         """Starts the trainer; returns it when it is in the midst of the first epoch."""
         place = (self.hosts.address(TRAINER), str(PORT), str(self.folder))
-        told = (*place, str(silence), join, function)
+        told = (*place, str(silence), delivery, function)
         started = subprocess.Popen(
             [*self.hosts.enter(TRAINER), sys.executable, JOB, *told],
             env={**os.environ, "PYTHONPATH": str(several.ROOT)},
@@ -142,10 +142,10 @@ def place(three: Hosts, tmp_path: Path) -> Iterator[Place]:
     made.close()
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
-def test_training_goes_on_after_a_short_cut_of_each_link(place: Place, join: str) -> None:
-    started = place.trainer(30, join)
-    for host in (DATA, EMBEDDING, TRAINER) if join == REQUEST else (EMBEDDING,):
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
+def test_training_goes_on_after_a_short_cut_of_each_link(place: Place, delivery: str) -> None:
+    started = place.trainer(30, delivery)
+    for host in (DATA, EMBEDDING, TRAINER) if delivery == PULL else (EMBEDDING,):
         place.hosts.link(host, up=False)
         threading.Event().wait(CUT_SECONDS)
         place.hosts.link(host, up=True)
@@ -160,7 +160,7 @@ def test_training_goes_on_after_a_short_cut_of_each_link(place: Place, join: str
 @pytest.mark.parametrize("function", ["dataset", "slow"])
 def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place, function: str) -> None:
     """Of a slow data set, the data node then holds a batch whose keys it cannot send."""
-    started = place.trainer(4, REQUEST, function)
+    started = place.trainer(4, PULL, function)
     place.hosts.link(EMBEDDING, up=False)
     output, _ = started.communicate(timeout=60)
     assert started.returncode != 0
@@ -171,7 +171,7 @@ def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place, funct
 
 
 def test_a_data_node_that_is_cut_off_for_good_is_named(place: Place) -> None:
-    started = place.trainer(4, REQUEST)
+    started = place.trainer(4, PULL)
     place.hosts.link(DATA, up=False)
     output, _ = started.communicate(timeout=150)
     assert started.returncode != 0

@@ -94,7 +94,7 @@ def test_rank_1_goes_on_alone_after_rank_0_has_come_to_its_end(
 def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None:
     (folder / "read").mkdir()
     job = "tests/integration/jobs/data_nodes.py"
-    told = str(folder / "cluster.yaml"), "request", "unasked"
+    told = str(folder / "cluster.yaml"), "pull", "push"
     with forked_jobs(folder / "read") as jobs:
         started = jobs.start({"localhost": 2}, job, *told, env=environment(cluster))
         assert started.succeed().count("exact on this rank") == 2

@@ -23,11 +23,11 @@ from tests.support.roles.clusters import (
 from tests.support.roles.colocated_run import EPOCHS, colocated
 from tests.support.roles.colocated_run import rows_of as rows_of_places
 from tests.support.roles.data_script import SCRIPT, wanted
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import train_fed
 from tfhybrid.cluster import launching, ray_launcher
 from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import ConfigError, StoreError
 
@@ -73,7 +73,7 @@ def told(cluster: Cluster, name: str) -> dict[str, int | None]:
 
 
 def assert_trains(cluster: Cluster, folder: Path, job: str) -> None:
-    with joined(cluster, folder, 2, job) as engines:
+    with connected(cluster, folder, 2, job) as engines:
         train(engines)
         for rows, table in zip(rows_of(engines[0]), reference(2).values(), strict=True):
             np.testing.assert_allclose(rows, table.lookup(KEYS), rtol=2e-5, atol=1e-7)
@@ -81,8 +81,8 @@ def assert_trains(cluster: Cluster, folder: Path, job: str) -> None:
 
 def assert_data_nodes_read(cluster: Cluster, folder: Path) -> None:
     links: list[NodeLinks] = []
-    with joined(cluster, folder, 1, "fed", links=links) as engines:
-        train_fed(engines[0], links[0], wanted(REQUEST), EPOCHS)
+    with connected(cluster, folder, 1, "fed", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(PULL), EPOCHS)
         trained = rows_of_places(engines[0], 1)
     for rows, same in zip(trained, colocated(folder / "colocated", 1, None), strict=True):
         np.testing.assert_array_equal(rows, same)

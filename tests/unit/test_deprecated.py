@@ -17,12 +17,13 @@ from tfhybrid._deprecated import (
     renamed_attributes,
     renamed_keys,
     renamed_names,
+    renamed_value,
     warn_renamed,
 )
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
-KINDS |= {moved_names.__name__, renamed_names.__name__, warn_renamed.__name__}
+KINDS |= {moved_names.__name__, renamed_names.__name__, renamed_value.__name__, warn_renamed.__name__}
 
 # File, old name and new name of every alias. Drop them from the package after one release.
 ALIASES: set[tuple[str, str, str]] = {
@@ -44,6 +45,11 @@ ALIASES: set[tuple[str, str, str]] = {
     ("stream/__init__.py", "LogQueue", "tfhybrid.stream.queues.log_queue.LogQueue"),
     ("stream/__init__.py", "Queue", "tfhybrid.stream.queues.queue.Queue"),
     ("stream/__init__.py", "Record", "tfhybrid.stream.queues.queue.Record"),
+    ("data/from_nodes.py", "join", "delivery"),
+    ("data_nodes/key_links.py", "notice", "notify"),
+    ("data_nodes/key_links.py", "request", "pull"),
+    ("data_nodes/key_links.py", "unasked", "push"),
+    ("data/node_batches.py", "join", "delivery"),
 }
 
 
@@ -111,6 +117,16 @@ def test_attribute_has_old_name():
 
     with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`"):
         assert Pair().old == 2
+
+
+def test_argument_has_old_value():
+    def function(delivery="pull"):
+        return renamed_value(delivery, unasked="push")
+
+    with pytest.warns(DeprecationWarning, match="`unasked` is deprecated: use `push`") as caught:
+        assert function("unasked") == "push"
+    assert caught[0].filename == __file__
+    assert (function(), function("push"), renamed_value(3, old="new")) == ("pull", "push", 3)
 
 
 def test_settings_have_old_key():

@@ -110,7 +110,7 @@ def add(cluster: Cluster) -> int:
             missing = [
                 name
                 for name in (*cluster.names(OWNERS), *cluster.names(READERS))
-                if name not in nodes or nodes[name].state in (NodeState.JOINING, NodeState.LOST)
+                if name not in nodes or nodes[name].state in (NodeState.REGISTERED, NodeState.LOST)
             ]
             if not missing:
                 return len(caller.ask("balance")[0])

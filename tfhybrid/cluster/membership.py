@@ -27,7 +27,7 @@ FORMAT = 1
 class NodeState(enum.StrEnum):
     """State of a node, as the metadata node sees it."""
 
-    JOINING = "joining"  # has registered, but sent no heartbeat yet
+    REGISTERED = "joining"  # has registered, but sent no heartbeat yet
     READY = "ready"
     LOST = "lost"  # its connection has ended
     DRAINING = "draining"  # finishes its job, but starts no other
@@ -159,7 +159,7 @@ class Membership:
         with self._lock:
             return self._view
 
-    def join(self, name: str, role: str, address: tuple[str, int], incarnation: str) -> int:
+    def register(self, name: str, role: str, address: tuple[str, int], incarnation: str) -> int:
         """Registers a node, or the same process again after its connection broke.
 
         Args:
@@ -185,7 +185,7 @@ class Membership:
                 )
             same = old is not None and old.incarnation == incarnation
             draining = old is not None and same and old.draining
-            state = NodeState.DRAINING if draining else NodeState.JOINING
+            state = NodeState.DRAINING if draining else NodeState.REGISTERED
             node = Node(name, role, address, state, incarnation, draining)
             another = old is None or (old.incarnation, old.address) != (incarnation, address)
             epoch = self._view.epoch + (another and name in self._view.owners)
@@ -202,7 +202,7 @@ class Membership:
         """
         with self._lock:
             node = self._view.nodes[name]
-            if node.incarnation == incarnation and node.state == NodeState.JOINING:
+            if node.incarnation == incarnation and node.state == NodeState.REGISTERED:
                 self._set(dataclasses.replace(node, state=NodeState.READY), self._view.epoch)
 
     def drain(self, name: str) -> None:

@@ -98,9 +98,9 @@ class MetadataNode:
             now = self._membership.view
             return {"epoch": now.epoch, "draining": now.nodes[node["name"]].draining}
 
-        def join(arguments: Arguments, _: ReceivedArrays) -> Answer:
+        def register(arguments: Arguments, _: ReceivedArrays) -> Answer:
             host, port = arguments["address"]
-            epoch = self._membership.join(
+            epoch = self._membership.register(
                 str(arguments["name"]),
                 str(arguments["role"]),
                 (str(host), int(port)),
@@ -112,7 +112,7 @@ class MetadataNode:
 
         def beat(arguments: Arguments, _: ReceivedArrays) -> Answer:
             if not node:
-                raise StoreError("A node must register (`join`) before it sends heartbeats")
+                raise StoreError("A node must register before it sends heartbeats")
             numbers = {str(name): float(number) for name, number in arguments["numbers"].items()}
             with self._lock:
                 self._numbers[node["name"]] = numbers | rates.of(numbers)
@@ -144,7 +144,7 @@ class MetadataNode:
             answer_calls(
                 link,
                 {
-                    "join": join,
+                    "join": register,
                     "beat": beat,
                     "drain": drain,
                     "move": move,

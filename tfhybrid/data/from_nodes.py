@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.core import split_batches
 from tfhybrid.data.announced import Layer
 from tfhybrid.data.position import Position
@@ -31,7 +32,7 @@ from tfhybrid.data_nodes.elements import (
 from tfhybrid.data_nodes.elements import features_of as features_in
 from tfhybrid.data_nodes.feed import Feed
 from tfhybrid.data_nodes.grouping import GROUPS, by_label
-from tfhybrid.data_nodes.key_links import JOINS
+from tfhybrid.data_nodes.key_links import DELIVERIES, renamed_delivery
 from tfhybrid.data_nodes.read_log import middle
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
@@ -50,6 +51,7 @@ _START = Position()
 MakeDataset = Callable[..., Any]
 
 
+@renamed_arguments(join="delivery")
 def from_nodes(
     make_dataset: MakeDataset,
     layers: Layer | Sequence[Layer],
@@ -57,7 +59,7 @@ def from_nodes(
     arguments: Mapping[str, Any] | None = None,
     trains: bool = True,
     share: str = "batch",
-    join: str = "request",
+    delivery: str = "pull",
     ahead: int = 4,
     most_bytes: int = 1 << 28,
     group_by: str | None = None,
@@ -89,11 +91,10 @@ def from_nodes(
         share: Division of the work among several data nodes. `"batch"` (default): each one reads
             the shard of this rank, and sends one batch in turn, so the order of batches stays.
             `"file"`: each one reads a shard of its own, and they take turns.
-        join: Delivery of a batch's rows. `"request"` (default): pull, this rank requests them.
-            `"notice"`: notify, the data node tells the embedding nodes to send them. `"unasked"`:
-            push, the embedding nodes send them without being told. In the last two cases they are
-            sent as soon as the updates before the batch are applied. The results are the same, bit
-            for bit.
+        delivery: Delivery of a batch's rows. `"pull"` (default): this rank requests them.
+            `"notify"`: the data node tells the embedding nodes to send them. `"push"`: the
+            embedding nodes send them without being told. In the last two cases they are sent as
+            soon as the updates before the batch are applied. The results are the same, bit for bit.
         ahead: Maximum number of batches to request before they are needed, at least 1. Default 4.
         most_bytes: Maximum number of bytes of requested batches and of keys that owners hold for
             this rank, at least 1. One batch is requested whatever its size. Default 256 MiB.
@@ -129,10 +130,11 @@ def from_nodes(
     model.fit(tfhybrid.data.from_nodes(train_data, model.embeddings, arguments={"day": 3}))
     ```
     """
-    if share not in _SHARES or join not in JOINS:
+    delivery = renamed_delivery(delivery)
+    if share not in _SHARES or delivery not in DELIVERIES:
         raise ConfigError(
-            f"share must be one of {_SHARES} and join one of {JOINS}. "
-            f"Received: share={share!r}, join={join!r}"
+            f"share must be one of {_SHARES} and delivery one of {tuple(DELIVERIES)}. "
+            f"Received: share={share!r}, delivery={delivery!r}"
         )
     if ahead < 1 or most_bytes < 1:
         raise ConfigError(
@@ -166,7 +168,7 @@ def from_nodes(
         keywords,
         share,
         trains,
-        join,
+        DELIVERIES[delivery],
         _LAG[trains],
         ahead,
         most_bytes,

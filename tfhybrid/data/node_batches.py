@@ -9,8 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfhybrid import data
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.data.announced import Layer
 from tfhybrid.data.position import Position
+from tfhybrid.data_nodes.key_links import renamed_delivery
 from tfhybrid.errors import ConfigError
 
 
@@ -41,9 +43,12 @@ class NodeBatches:
     ```
     """
 
+    @renamed_arguments(join="delivery")
     def __init__(
         self, make_dataset: Callable[..., Any], layers: Layer | Sequence[Layer], **options: Any
     ) -> None:
+        if "delivery" in options:
+            options["delivery"] = renamed_delivery(options["delivery"])
         self._make = functools.partial(data.from_nodes, make_dataset, layers, **options)
 
     @functools.cached_property

@@ -16,7 +16,7 @@ class Wanted:
         arguments: Arguments of that function after the shard; JSON can represent them.
         share: Division of the work among data nodes, `BY_BATCH` or `BY_FILE` (see `Reading`).
         trains: Whether the batches are trained.
-        join: Delivery of the rows: `REQUEST`, `NOTICE` or `UNASKED` (see `SentKeys`).
+        delivery: Delivery of the rows: `PULL`, `NOTIFY` or `PUSH` (see `SentKeys`).
         lag: Number of batches that owners hold up to and including the last one that was looked
             up. `staleness` is added to it.
         ahead: Maximum number of batches that are requested before they are needed; at least
@@ -36,7 +36,7 @@ class Wanted:
     arguments: Mapping[str, Any]
     share: str
     trains: bool
-    join: str
+    delivery: str
     lag: int
     ahead: int
     most_bytes: int

@@ -19,7 +19,7 @@ from tfhybrid.data_nodes.data_request import Trainer, Wanted
 from tfhybrid.data_nodes.data_streams import Reading
 from tfhybrid.data_nodes.dense_half import from_arrays
 from tfhybrid.data_nodes.elements import Leaf, Structure
-from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.open_epochs import OpenEpochs
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.data_nodes.tickets import Holding, TicketBook
@@ -219,7 +219,7 @@ class Feed:
         self._holding = Holding(self._request.lag + self._request.staleness)
         self._count = 0
         self._base = {}
-        if self._request.join != REQUEST:
+        if self._request.delivery != PULL:
             self._base = self._rows.begin(sorted(set(declared.tables.values())))
         for node in range(nodes):
             self._retried(node, functools.partial(self._open, node))
@@ -410,7 +410,7 @@ class Feed:
             "declared": self._declared.as_json(),
             "data_set": self._number,
             "trains": self._request.trains,
-            "join": self._request.join,
+            "join": self._request.delivery,
             "staleness": self._request.staleness,
             "epoch": self._epoch,
             "number": self._answered[node],

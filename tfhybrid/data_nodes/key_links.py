@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfhybrid._deprecated import renamed_value
 from tfhybrid.core import split_batches
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import StoreError, TfhybridError
@@ -16,11 +17,22 @@ from tfhybrid.rpc.calls import Answer, Called, Caller
 from tfhybrid.rpc.handshake import Greeting, Link
 from tfhybrid.rpc.tls import Tls, dialled
 
-# Delivery of rows to the trainer; `SentKeys.join` explains them.
-REQUEST, NOTICE, UNASKED = "request", "notice", "unasked"
-JOINS = (REQUEST, NOTICE, UNASKED)
+# Deliveries of rows to the trainer, as messages spell them; `SentKeys.join` explains them.
+PULL, NOTIFY, PUSH = "request", "notice", "unasked"
+# The deliveries by the values of the argument `delivery` of `from_nodes`.
+DELIVERIES = {"pull": PULL, "notify": NOTIFY, "push": PUSH}
 
 _CONNECT_SECONDS = 30.0
+
+
+def renamed_delivery(name: str) -> str:
+    """Returns the name of a delivery, also for its old name.
+
+    The caller is a function with `renamed_arguments`, and its own caller gets the warning.
+    """
+    return renamed_value(  # type: ignore[no-any-return]
+        name, request="pull", notice="notify", unasked="push", stacklevel=5
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +70,10 @@ class SentKeys:
         trains: Whether an update may follow.
         dropped: Tickets of batches whose keys can be freed.
         versions: Per table, the version with every update before the batch. Default: none.
-        join: Delivery of the rows. `REQUEST` (default): pull, the trainer requests them. `NOTICE`:
-            notify, embedding nodes send them after a second message of the data node. `UNASKED`:
-            push, embedding nodes send them as soon as the updates before the batch are applied.
+        join: Delivery of the rows; messages spell its name so. `PULL` (default): the trainer
+            requests them. `NOTIFY`: embedding nodes send them after a second message of the data
+            node. `PUSH`: embedding nodes send them as soon as the updates before the batch are
+            applied.
         staleness: Maximum number of updates that the rows may lack. Default 0.
     """
 
@@ -70,7 +83,7 @@ class SentKeys:
     trains: bool
     dropped: Sequence[int]
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    join: str = REQUEST
+    join: str = PULL
     staleness: int = 0
 
 
@@ -137,7 +150,7 @@ class KeyLinks:
             arguments = dataclasses.asdict(message) | {"tables": list(of_owner)}
             caller.start("put_batch", arguments, arrays)
         self._finish()
-        if message.join == NOTICE:
+        if message.join == NOTIFY:
             notice = {
                 "rank": message.rank,
                 "ticket": message.ticket,
@@ -193,7 +206,7 @@ def key_calls(engine: Engine) -> dict[str, Called]:
             trains=arguments["trains"],
             staleness=arguments["staleness"],
         )
-        if arguments["join"] == UNASKED:
+        if arguments["join"] == PUSH:
             split_batches.send(
                 engine, arguments["rank"], arguments["ticket"], arguments["versions"]
             )

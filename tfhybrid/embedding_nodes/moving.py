@@ -208,7 +208,7 @@ def move_share(
         engine: Engine of rank 0. All ranks have waited for all updates.
         nodes: Nodes of the job before the move.
         share: Number of the shard.
-        target: Connection to the new node, made by `joining.begin_share`; closed here if the shard
+        target: Connection to the new node, made by `begin_share`; closed here if the shard
             does not move.
         address: Host and port of the new node.
         commit: Function that has the metadata node store the new owner, and returns the new

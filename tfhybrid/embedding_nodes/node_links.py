@@ -18,7 +18,7 @@ from tfhybrid.core import split_batches
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.data_nodes.data_request import Trainer, Wanted
 from tfhybrid.data_nodes.feed import Feed
-from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.open_epochs import OpenEpochs, Pausing
 from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.read_log import ReadLog
@@ -124,7 +124,7 @@ class NodeLinks:
             self._log.write_to(Path(request.read_log) / f"reads-{rank}.jsonl")
         session, silence = self._nodes.session, self._silence
         trainer = Trainer(session, rank, size, self._owners, self.data, silence)
-        if request.join != REQUEST:
+        if request.delivery != PULL:
             self._take_rows(rank)
         self._feeds += 1
         rows = EngineRows(self._engine, self._engine.dims, self._log)

@@ -25,8 +25,8 @@ from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import (
-    joining_nodes,
     last_words,
+    node_access,
     rank_devices,
     rank_encryption,
     row_links,
@@ -34,7 +34,7 @@ from tfhybrid.job import (
     timeline,
     watch,
 )
-from tfhybrid.job.joining_nodes import OnNodes
+from tfhybrid.job.node_access import OnNodes
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.row_service import RowService
 from tfhybrid.job.waits import Board
@@ -87,11 +87,11 @@ class Job:
         return None if self.on_nodes is None else self.on_nodes.links
 
     def follow_nodes(self) -> int:
-        """Moves rows away from draining nodes and to new ones; see `joining_nodes.follow`.
+        """Moves rows away from draining nodes and to new ones; see `node_access.follow`.
 
         Every rank must call it. Returns the number of moved shards; 0 without embedding nodes.
         """
-        return 0 if self.on_nodes is None else joining_nodes.follow(self.on_nodes)
+        return 0 if self.on_nodes is None else node_access.follow(self.on_nodes)
 
     @property
     def several_hosts(self) -> bool:
@@ -331,12 +331,12 @@ def _open(
     """Opens the stores of a job whose ranks are connected."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
-    nodes = joining_nodes.named()
+    nodes = node_access.named()
     tls = rank_encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
-    joined = None
+    on_nodes = None
     if nodes is not None:
-        joined = joining_nodes.join(nodes, name, hosts, tls, resumes=resume is not None)
-    engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
+        on_nodes = node_access.connect(nodes, name, hosts, tls, resumes=resume is not None)
+    engine = Engine(hosts, hosts[distributed.rank()]) if on_nodes is None else on_nodes.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         store_opening.open_fresh(engine, name)
@@ -359,7 +359,7 @@ def _open(
         watch=watching,
         rows=rows,
         room=room,
-        on_nodes=joined,
+        on_nodes=on_nodes,
         devices=mine,
     )
 

@@ -107,7 +107,7 @@ def main() -> None:
         frappe,
         layers,
         arguments={"part": "train", **told},
-        join="unasked",
+        delivery="push",
         staleness=arguments.staleness,
         read_log=str(arguments.reads),
     )

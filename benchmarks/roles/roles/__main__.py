@@ -41,7 +41,14 @@ Run = dict[str, Any]
 def linked_run(workload: Workload, with_nodes: bool, arguments: argparse.Namespace) -> Run:
     """Runs the trainers on hosts, and returns their result with bytes by kind."""
     with site(arguments.rate) as place, source_of(place, workload) as address:
-        told = ["--workload", _json(workload), "--source", address, "--join", arguments.join]
+        told = [
+            "--workload",
+            _json(workload),
+            "--source",
+            address,
+            "--delivery",
+            arguments.delivery,
+        ]
         if with_nodes:
             with nodes(place):
                 run = place.train(told)
@@ -58,7 +65,7 @@ def rate_run(workload: Workload, side: str, arguments: argparse.Namespace) -> Ru
     """
     if side == "parameter servers":
         return parameter_servers(workload)
-    told = ["--workload", _json(workload), "--join", arguments.join]
+    told = ["--workload", _json(workload), "--delivery", arguments.delivery]
     with site("") as place:
         if side == "colocated":
             return place.train(told)
@@ -205,7 +212,7 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", choices=parts, default=[*parts])
     parser.add_argument("--shapes", nargs="+", choices=WORKLOADS, default=[*WORKLOADS])
     parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc has it")
-    parser.add_argument("--join", default="unasked", help="who speaks first of a batch's rows")
+    parser.add_argument("--delivery", default="push", help="who speaks first of a batch's rows")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name", default="roles", help="name of the result file")
     for name in ("features", "rows", "batch", "windows", "steps"):

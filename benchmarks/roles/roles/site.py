@@ -127,7 +127,7 @@ def source_of(place: Site, workload: Workload) -> Iterator[str]:
 
 @contextlib.contextmanager
 def nodes(place: Site, script: str = "benchmarks.roles.roles.workload") -> Iterator[None]:
-    """Runs a metadata node, embedding nodes and a data node, which jobs meanwhile join.
+    """Runs a metadata node, embedding nodes and a data node, to which jobs connect meanwhile.
 
     Args:
         place: Where.

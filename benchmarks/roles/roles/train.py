@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", default="{}", help="fields of a Workload, in JSON")
     parser.add_argument("--source", default="", help="HOST:PORT of the source of samples")
-    parser.add_argument("--join", default="unasked", help="who speaks first of a batch's rows")
+    parser.add_argument("--delivery", default="push", help="who speaks first of a batch's rows")
     parser.add_argument("--staleness", type=int, default=0, help="updates that rows may lack")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
     options = parser.parse_args()
@@ -159,7 +159,7 @@ def main() -> None:
         train_data,
         collection,
         arguments=arguments,
-        join=options.join,
+        delivery=options.delivery,
         ahead=READ_AHEAD,
         staleness=options.staleness,
     )

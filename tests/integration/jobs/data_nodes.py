@@ -1,8 +1,8 @@
 """Data nodes read what trainers train: the bits of a run whose ranks read it themselves.
 
-data_nodes.py CLUSTER JOIN ...; TFHYBRID_NODES names nodes that are up, of that file. The job trains
-once without them, then once for each way to join. In the last run a node drains,
-and its rows move in the midst of an epoch. It is the script of the data nodes, too.
+data_nodes.py CLUSTER DELIVERY ...; TFHYBRID_NODES names nodes that are up, of that file. The job
+trains once without them, then once for each delivery. In the last run a node drains, and its rows
+move in the midst of an epoch. It is the script of the data nodes, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.reference import click_model
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.data import Shard
-from tfhybrid.data_nodes.key_links import UNASKED
+from tfhybrid.data_nodes.key_links import PUSH
 from tfhybrid.job import current_job
 from tfhybrid.monitoring import metrics
 
@@ -100,13 +100,13 @@ def trained(*callbacks: keras.callbacks.Callback, stale: Mapping[str, Any], **op
     return model, history.history, predicted
 
 
-def run(on_nodes: bool, join: str, drains: Path | None = None, **stale: Any):
+def run(on_nodes: bool, delivery: str, drains: Path | None = None, **stale: Any):
     os.environ.pop("TFHYBRID_NODES", None)
     if on_nodes:
         os.environ["TFHYBRID_NODES"] = NODES
     tfhybrid.init()
     drain = [] if drains is None else [Drains(drains), tfhybrid.callbacks.FollowNodes(2)]
-    model, history, predicted = trained(*drain, stale=stale, join=join)
+    model, history, predicted = trained(*drain, stale=stale, delivery=delivery)
     if drains is not None:
         assert drain[0].owners == [{"embedding-0"}] * EPOCHS
     if on_nodes:
@@ -132,7 +132,7 @@ def refused(model: keras.Model) -> None:
 
 def lacks_updates(folder: Path) -> None:
     """The rows of a run with a staleness lack updates, never more than they may."""
-    (versions, _, _), _, _ = run(True, UNASKED, staleness=STALENESS, read_log=str(folder))
+    (versions, _, _), _, _ = run(True, PUSH, staleness=STALENESS, read_log=str(folder))
     assert set(versions.values()) == {EPOCHS * STEPS}, versions
     rank = os.environ.get("HOROVOD_RANK", "0")
     log = folder / f"reads-{rank}.jsonl"
@@ -146,12 +146,12 @@ def lacks_updates(folder: Path) -> None:
     assert 0 <= told["median"] <= told["most"] <= max(missing), told
 
 
-def main(cluster: Path, joins: list[str]) -> None:
-    alone = run(False, joins[0])
+def main(cluster: Path, deliveries: list[str]) -> None:
+    alone = run(False, deliveries[0])
     lacks_updates(cluster.parent / "reads")
-    for join in joins:
-        split = run(True, join, cluster if join == joins[-1] else None)
-        assert_equal(split[0], alone[0], join)
+    for delivery in deliveries:
+        split = run(True, delivery, cluster if delivery == deliveries[-1] else None)
+        assert_equal(split[0], alone[0], delivery)
         assert split[1] == alone[1], (split[1], alone[1])
         np.testing.assert_array_equal(split[2], alone[2])
     sys.stdout.write("exact on this rank\n")

@@ -1,6 +1,6 @@
 """A trainer in NumPy that data nodes feed, and that says how far it is.
 
-fed_trainer.py ADDRESS PORT FOLDER SILENCE JOIN FUNCTION
+fed_trainer.py ADDRESS PORT FOLDER SILENCE DELIVERY FUNCTION
 
 The folder has the token, and gets the rows.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.roles.colocated_run import EPOCHS, rows_of
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import STEPS, train_fed
 from tfhybrid.cluster.cluster_file import Cluster, Role
 from tfhybrid.data_nodes.data_request import Wanted
@@ -29,12 +29,12 @@ def begins(epoch: int, number: int) -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def main(address: str, port: str, folder: Path, silence: str, join: str, function: str) -> None:
+def main(address: str, port: str, folder: Path, silence: str, delivery: str, function: str) -> None:
     roles = {"embedding": Role(1), "data": Role(1)}
     cluster = Cluster("local", folder, address, int(port), int(port) + 1, roles)
-    wanted = Wanted(function, {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
+    wanted = Wanted(function, {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)
     links: list[NodeLinks] = []
-    with joined(cluster, folder, 1, links=links, silence=float(silence)) as engines:
+    with connected(cluster, folder, 1, links=links, silence=float(silence)) as engines:
         train_fed(engines[0], links[0], wanted, EPOCHS, begins)
         np.savez(folder / "rows.npz", *rows_of(engines[0], 1))
 

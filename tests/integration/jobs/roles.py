@@ -1,7 +1,7 @@
 """Tables on embedding nodes: the bits of a run without them, checkpoints there and back.
 
 roles.py FOLDER [OPTIMIZER:REDUCTION | forgetting ...], as of exchange.py; TFHYBRID_NODES names
-nodes that are up. The job joins them in every second run only.
+nodes that are up. The job connects to them in every second run only.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from tests.soak.forever import all_keys
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import FEATURES, TABLES, step
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.core import split_batches
 from tfhybrid.data_nodes.data_request import Wanted
 from tfhybrid.data_nodes.elements import unflatten
-from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
@@ -38,9 +38,7 @@ def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
     """Trains from a step on."""
     split_batches.use_places(engine)
     update = engine.open_update("sgd", TABLES)
-    feed = links.feed(
-        Wanted("dataset", {"first": first}, "batch", True, REQUEST, 2, 3, 1 << 20), 0, 1
-    )
+    feed = links.feed(Wanted("dataset", {"first": first}, "batch", True, PULL, 2, 3, 1 << 20), 0, 1)
     node = engine.first_node
     declared = Declared(FEATURES, engine.placements, node, node + engine.nodes)
     for number, (structure, leaves) in enumerate(feed.epoch(declared), first):
@@ -55,7 +53,9 @@ def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
 def main(file: str, folder: Path, what: str, steps: int) -> None:
     links: list[NodeLinks] = []
     cluster = Cluster.read(Path(file))
-    with joined(cluster, folder, 1, resumes=True, recovers=what != "train", links=links) as engines:
+    with connected(
+        cluster, folder, 1, resumes=True, recovers=what != "train", links=links
+    ) as engines:
         first = int(engines[0].table_stats("item").version)
         say(f"begins {first}")
         if what == "rows":

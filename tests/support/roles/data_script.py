@@ -16,5 +16,5 @@ def broken(shard):
 """
 
 
-def wanted(join: str) -> Wanted:
-    return Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
+def wanted(delivery: str) -> Wanted:
+    return Wanted("dataset", {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.core.pass_trainers import UNSEEN
 from tests.support.core.sharded_tables import ADAGRAD, TABLES
-from tests.support.roles.numpy_trainers import SILENCE, joined
+from tests.support.roles.numpy_trainers import SILENCE, connected
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
@@ -101,7 +101,7 @@ def trainers(
     **options: bool,
 ) -> Iterator[Trainers]:
     links: list[NodeLinks] = []
-    with joined(
+    with connected(
         cluster, folder, count, job, policy=POLICY, optimizer=optimizer, links=links, **options
     ) as engines:
         yield Trainers(cluster, engines, links, job)

@@ -22,7 +22,7 @@ SILENCE = 5.0
 
 
 @contextlib.contextmanager
-def joined(
+def connected(
     cluster: Cluster,
     directory: Path,
     trainers: int,
@@ -36,7 +36,7 @@ def joined(
     links: list[NodeLinks] | None = None,
     silence: float = SILENCE,
 ) -> Iterator[list[NodesEngine]]:
-    """Trainers of a host each that have joined the nodes, with open tables; the first asks.
+    """Trainers of a host each that have connected to the nodes, with open tables; the first asks.
 
     `links` receives what each is connected by. With `resumes` they leave all stores behind as if
     they had died, with `recovers` they go on from such.

@@ -22,7 +22,7 @@ from tfhybrid.data_nodes.data_request import Trainer, Wanted
 from tfhybrid.data_nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.feed import Feed
-from tfhybrid.data_nodes.key_links import REQUEST, KeyLinks, key_calls
+from tfhybrid.data_nodes.key_links import PULL, KeyLinks, key_calls
 from tfhybrid.data_nodes.open_epochs import OpenEpochs
 from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.read_log import ReadLog
@@ -164,13 +164,13 @@ class Job:
             "arguments": {},
             "share": BY_BATCH,
             "trains": True,
-            "join": REQUEST,
+            "delivery": PULL,
             "lag": 2,
             "ahead": 3,
             "most_bytes": 1 << 20,
         }
         rows = EngineRows(self.engines[rank], TABLES, self.log(rank))
-        if (told | wanted)["join"] != REQUEST:
+        if (told | wanted)["delivery"] != PULL:
             for node in self.owners:
                 mine, its = socket.socketpair()
                 split_batches.receive_rows(self.engines[rank], node.host, mine, f"node {node.host}")

@@ -1,4 +1,4 @@
-"""Nodes as processes, with trainers of this one: joining, the bits, and what a kill leaves."""
+"""Nodes as processes, with trainers of this one: connecting, the bits, and what a kill leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.roles.clusters import (
     until,
     write_cluster,
 )
-from tests.support.roles.numpy_trainers import SILENCE, joined
+from tests.support.roles.numpy_trainers import SILENCE, connected
 from tfhybrid.cli import app
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
@@ -62,8 +62,10 @@ def assert_rows(rows: list[np.ndarray], trainers: int) -> None:
 
 
 @pytest.mark.parametrize("trainers", [1, 2])
-def test_trainers_join_nodes_that_are_up(cluster: Cluster, tmp_path: Path, trainers: int) -> None:
-    with joined(cluster, tmp_path, trainers) as engines:
+def test_trainers_connect_to_nodes_that_are_up(
+    cluster: Cluster, tmp_path: Path, trainers: int
+) -> None:
+    with connected(cluster, tmp_path, trainers) as engines:
         train(engines, UpdateChoices())
         rows = [rows_of(engine) for engine in engines]
         stats = [engines[0].table_stats(name) for name in TABLES]
@@ -77,7 +79,7 @@ def test_trainers_join_nodes_that_are_up(cluster: Cluster, tmp_path: Path, train
 
 def test_passes_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     with (
-        joined(cluster, tmp_path, 1) as engines,
+        connected(cluster, tmp_path, 1) as engines,
         pytest.raises(UnsupportedError, match=r"do not call announce\(\) if TFHYBRID_NODES is set"),
     ):
         passes.announce(engines[0], [])
@@ -102,7 +104,7 @@ def test_nodes_run_without_tensorflow(cluster: Cluster) -> None:
 def test_saved_parts_are_written_by_nodes_and_loaded_again(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         train(engines)
         wanted, digests = rows_of(engines[0]), {name: engines[0].digest(name) for name in TABLES}
         files = {}
@@ -124,7 +126,7 @@ def test_saved_parts_are_written_by_nodes_and_loaded_again(
 
 def test_a_node_serves_one_job_and_refuses_another_epoch(cluster: Cluster, tmp_path: Path) -> None:
     token = read_token(cluster.token_file)
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         nodes = found(cluster)
         stale = type(nodes)(nodes.session, nodes.names, nodes.addresses, nodes.epoch - 1)
         with pytest.raises(StoreError, match=rf"epoch {nodes.epoch}. Received: {nodes.epoch - 1}"):
@@ -136,9 +138,9 @@ def test_a_node_serves_one_job_and_refuses_another_epoch(cluster: Cluster, tmp_p
 
 
 def test_trainers_that_die_leave_the_nodes_free(cluster: Cluster, tmp_path: Path) -> None:
-    with joined(cluster, tmp_path, 2) as engines:
+    with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
-    with joined(cluster, tmp_path, 1, "next") as engines:
+    with connected(cluster, tmp_path, 1, "next") as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
 
@@ -147,14 +149,14 @@ def test_an_embedding_node_that_is_killed_is_named_and_returns(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     epoch = found(cluster).epoch
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         train(engines, steps=2)
         killed(cluster, "embedding-1")
         with pytest.raises(TfhybridError, match="embedding-1"):
             train(engines, first=2)
     until(lambda: node(cluster, "embedding-1")["state"] == "ready")
     assert found(cluster).epoch == epoch + 1
-    with joined(cluster, tmp_path, 1, "again") as engines:
+    with connected(cluster, tmp_path, 1, "again") as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
 
@@ -171,7 +173,7 @@ def test_what_a_killed_node_has_left_goes_on(
 ) -> None:
     """Nodes are killed at moments of chance: each step counts once, or not yet, on all of them."""
     steps = 800
-    with joined(cluster, tmp_path, trainers, "whole") as engines:
+    with connected(cluster, tmp_path, trainers, "whole") as engines:
         train(engines, steps=steps)
         wanted = [engines[0].digest(name) for name in TABLES]
     random = np.random.default_rng(trainers)
@@ -180,7 +182,7 @@ def test_what_a_killed_node_has_left_goes_on(
     while not digests:
         until(lambda: launching.status(cluster)["missing"] == [])
         again = bool(begun)
-        with joined(cluster, tmp_path, trainers, resumes=True, recovers=again) as engines:
+        with connected(cluster, tmp_path, trainers, resumes=True, recovers=again) as engines:
             begun.append(int(engines[0].table_stats("item").version))
             moment = begun[-1] + int(random.integers(1, 30))
             name = f"embedding-{len(begun) % NODES}"
@@ -199,7 +201,7 @@ def test_what_a_killed_node_has_left_goes_on(
 
 def test_training_goes_on_without_the_metadata_node(cluster: Cluster, tmp_path: Path) -> None:
     epoch = found(cluster).epoch
-    with joined(cluster, tmp_path, 2) as engines:
+    with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
         killed(cluster, "metadata")
         train(engines, first=2, steps=STEPS - 2)
@@ -213,7 +215,7 @@ def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     nodes, token = found(cluster), read_token(cluster.token_file)
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         train(engines, steps=2)
         launching.drain(cluster, "embedding-2")
         assert launching.status(cluster)["missing"] == ["embedding-2"]
@@ -253,7 +255,7 @@ def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
 
 def test_top_shows_the_nodes_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
     file = str(cluster.directory.parent / "cluster.yaml")
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         train(engines)
         rows_of(engines[0])
         for name in cluster.names("embedding"):  # they tell it twice a second
@@ -300,7 +302,7 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
         with contextlib.suppress(ConnectionResetError):
             assert b"Nodes" not in link.recv(4096)
     logged(cluster, "metadata", "it does not speak HTTP")
-    with joined(cluster, tmp_path, 1) as engines:
+    with connected(cluster, tmp_path, 1) as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
 
@@ -327,7 +329,7 @@ def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path
     """As on a machine that swaps, or behind a link that is cut for a while."""
     pid = pid_of(cluster, "embedding-1")
     assert pid is not None
-    with joined(cluster, tmp_path, 2) as engines:
+    with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
         os.kill(pid, signal.SIGSTOP)
         goes_on = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))

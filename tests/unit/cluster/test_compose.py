@@ -14,7 +14,7 @@ import yaml
 
 from tests.support.core.sharded_tables import KEYS, reference, rows_of, train
 from tests.support.roles.clusters import own_memory, until
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster, Role
 
@@ -64,7 +64,7 @@ def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
         cluster = Cluster("local", tmp_path, "127.0.0.1", int(port), int(status_port), roles)
         until(lambda: launching.status(cluster)["missing"] == [])
         until(lambda: is_healthy(services["data-0"], here, f"127.0.0.1:{status_port}"), 60)
-        with joined(cluster, tmp_path, 1) as engines:
+        with connected(cluster, tmp_path, 1) as engines:
             train(engines)
             for rows, table in zip(rows_of(engines[0]), reference(1).values(), strict=True):
                 np.testing.assert_allclose(rows, table.lookup(KEYS), rtol=2e-5, atol=1e-7)

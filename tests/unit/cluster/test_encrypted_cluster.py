@@ -32,13 +32,13 @@ from tests.support.roles.clusters import (
 from tests.support.roles.colocated_run import EPOCHS, colocated
 from tests.support.roles.colocated_run import rows_of as rows_of_places
 from tests.support.roles.data_script import SCRIPT, wanted
-from tests.support.roles.numpy_trainers import SILENCE, joined
+from tests.support.roles.numpy_trainers import SILENCE, connected
 from tests.support.roles.split_roles import train_fed
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.cluster.registration import address_of, call_metadata
-from tfhybrid.data_nodes.key_links import REQUEST, UNASKED
+from tfhybrid.data_nodes.key_links import PULL, PUSH
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.rpc import listener
@@ -84,20 +84,20 @@ def doors(cluster: Cluster, tls: Tls) -> dict[str, tuple[str, int]]:
 
 
 def test_trainers_train_through_tls(cluster: Cluster, tmp_path: Path, tls: Tls) -> None:
-    with joined(cluster, tmp_path, 2, tls=tls) as engines:
+    with connected(cluster, tmp_path, 2, tls=tls) as engines:
         train(engines)
         for rows, table in zip(rows_of(engines[0]), reference(2).values(), strict=True):
             np.testing.assert_allclose(rows, table.lookup(KEYS), rtol=2e-5, atol=1e-7)
         assert node(cluster, "embedding-0")["state"] == "ready"
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
 def test_batches_of_data_nodes_go_through_tls(
-    cluster: Cluster, tmp_path: Path, tls: Tls, join: str
+    cluster: Cluster, tmp_path: Path, tls: Tls, delivery: str
 ) -> None:
     links: list[NodeLinks] = []
-    with joined(cluster, tmp_path, 1, f"job-{join}", tls=tls, links=links) as engines:
-        train_fed(engines[0], links[0], wanted(join), EPOCHS)
+    with connected(cluster, tmp_path, 1, f"job-{delivery}", tls=tls, links=links) as engines:
+        train_fed(engines[0], links[0], wanted(delivery), EPOCHS)
         trained = rows_of_places(engines[0], 1)
     for rows, same in zip(trained, colocated(tmp_path / "colocated", 1, None), strict=True):
         np.testing.assert_array_equal(rows, same)

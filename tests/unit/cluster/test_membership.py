@@ -26,49 +26,49 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state.json"
 
 
-def joined(path: Path) -> Membership:
+def registered(path: Path) -> Membership:
     members = Membership(path, OWNERS)
     for name in OWNERS:
-        members.join(name, "embedding", ADDRESS, f"first of {name}")
+        members.register(name, "embedding", ADDRESS, f"first of {name}")
         members.heard_of(name, f"first of {name}")
     return members
 
 
 def test_states_are_stored_and_taken_over(path: Path) -> None:
-    members = joined(path)
+    members = registered(path)
     assert members.view.missing() == []
     again = Membership(path, OWNERS)
     assert again.view.epoch == members.view.epoch
     assert again.view.missing() == [*OWNERS]  # until they come back
-    assert again.join("embedding-0", "embedding", ADDRESS, "first of embedding-0") == 3
-    assert again.join("embedding-1", "embedding", ADDRESS, "another") == 4
+    assert again.register("embedding-0", "embedding", ADDRESS, "first of embedding-0") == 3
+    assert again.register("embedding-1", "embedding", ADDRESS, "another") == 4
     assert not unfinished_of(path).exists()
 
 
 def test_the_epoch_counts_owners_that_come_as_others(path: Path) -> None:
-    members = joined(path)
+    members = registered(path)
     epoch = members.view.epoch
-    assert members.join("data-0", "data", ADDRESS, "x") == epoch
-    assert members.join("embedding-0", "embedding", ADDRESS, "first of embedding-0") == epoch
+    assert members.register("data-0", "data", ADDRESS, "x") == epoch
+    assert members.register("embedding-0", "embedding", ADDRESS, "first of embedding-0") == epoch
     moved = ("127.0.0.1", 4001)
-    assert members.join("embedding-0", "embedding", moved, "first of embedding-0") == epoch + 1
+    assert members.register("embedding-0", "embedding", moved, "first of embedding-0") == epoch + 1
     with pytest.raises(NameTakenError, match="Node 'embedding-0' is joining at"):
-        members.join("embedding-0", "embedding", ADDRESS, "second")
+        members.register("embedding-0", "embedding", ADDRESS, "second")
     members.set_state("embedding-0", "first of embedding-0", NodeState.LOST)
-    assert members.join("embedding-0", "embedding", ADDRESS, "second") == epoch + 2
+    assert members.register("embedding-0", "embedding", ADDRESS, "second") == epoch + 2
     members.set_state("embedding-0", "first of embedding-0", NodeState.LOST)  # comes late
-    assert members.view.nodes["embedding-0"].state == NodeState.JOINING
+    assert members.view.nodes["embedding-0"].state == NodeState.REGISTERED
 
 
 def test_draining_stays_until_another_process_comes(path: Path) -> None:
-    joined(path).drain("embedding-1")
+    registered(path).drain("embedding-1")
     again = Membership(path, OWNERS)
-    again.join("embedding-1", "embedding", ADDRESS, "first of embedding-1")
+    again.register("embedding-1", "embedding", ADDRESS, "first of embedding-1")
     assert again.view.nodes["embedding-1"].state == NodeState.DRAINING
     again.heard_of("embedding-1", "first of embedding-1")
     assert again.view.nodes["embedding-1"].draining
     again.set_state("embedding-1", "first of embedding-1", NodeState.LOST)
-    again.join("embedding-1", "embedding", ADDRESS, "second")
+    again.register("embedding-1", "embedding", ADDRESS, "second")
     again.heard_of("embedding-1", "second")
     assert again.view.nodes["embedding-1"].state == NodeState.READY
     with pytest.raises(
@@ -94,13 +94,13 @@ def test_a_damaged_file_is_refused(path: Path, content: str) -> None:
 
 
 def test_a_file_of_other_owners_is_refused(path: Path) -> None:
-    joined(path)
+    registered(path)
     with pytest.raises(StoreError, match=r"Received: \['embedding-0'\]"):
         Membership(path, OWNERS[:1])
 
 
 def test_shares_move_under_the_epoch_at_which_it_was_planned(path: Path) -> None:
-    members = joined(path)
+    members = registered(path)
     epoch = members.view.epoch
     assert members.move(0, "embedding-0", "embedding-1", epoch) == epoch + 1
     assert Membership(path, OWNERS).view.owners == ("embedding-1", "embedding-1")

@@ -67,6 +67,19 @@ def test_positions_need_epochs() -> None:
         from_nodes(data, [], group_by="user")
 
 
+@pytest.mark.parametrize("reads", [from_nodes, NodeBatches])
+def test_deliveries_have_old_names(reads) -> None:
+    with pytest.warns(DeprecationWarning, match="`join` is deprecated: use `delivery`") as warned:
+        reads(data, [], join="unasked")
+    assert "`unasked` is deprecated: use `push`" in str(warned[1].message)
+    assert {each.filename for each in warned} == {__file__}
+
+
+def test_deliveries_have_three_names() -> None:
+    with pytest.raises(ConfigError, match=r"delivery one of \('pull', 'notify', 'push'\)"):
+        from_nodes(data, [], delivery="send")
+
+
 @pytest.mark.parametrize("staleness", [-1, 1.0, "1", True, None])
 def test_a_staleness_that_is_no_whole_number_is_refused(staleness: object) -> None:
     with pytest.raises(ConfigError, match=f"0 or more. Received: {staleness!r}"):

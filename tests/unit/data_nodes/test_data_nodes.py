@@ -24,12 +24,12 @@ from tests.support.roles.clusters import (
 from tests.support.roles.colocated_run import EPOCHS, colocated, rows_of
 from tests.support.roles.data_script import SCRIPT, wanted
 from tests.support.roles.moving_trainers import SHARES, Trainers
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import STEPS, train_fed
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.data.data_node import load, maker
-from tfhybrid.data_nodes.key_links import NOTICE, REQUEST, UNASKED
+from tfhybrid.data_nodes.key_links import NOTIFY, PULL, PUSH
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import ConfigError, DataError, StoreError
 
@@ -48,17 +48,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         launching.down(made)
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
 def test_a_data_node_that_is_killed_reads_again(
-    cluster: Cluster, tmp_path: Path, join: str
+    cluster: Cluster, tmp_path: Path, delivery: str
 ) -> None:
     def kill(epoch: int, number: int) -> None:
         if (epoch, number) == (1, 2):
             killed(cluster, "data-0")
 
     links: list[NodeLinks] = []
-    with joined(cluster, tmp_path, 1, f"job-{join}", links=links) as engines:
-        train_fed(engines[0], links[0], wanted(join), EPOCHS, kill)
+    with connected(cluster, tmp_path, 1, f"job-{delivery}", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(delivery), EPOCHS, kill)
         found = rows_of(engines[0], 1)
     assert node(cluster, "data-1")["state"] == "ready"
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
@@ -70,9 +70,9 @@ def sent(cluster: Cluster) -> float:
     return sum(node(cluster, f"data-{number}")["numbers"]["batches"] for number in (0, 1))
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
 def test_a_node_that_stands_still_holds_up_no_more_than_credits(
-    cluster: Cluster, tmp_path: Path, join: str
+    cluster: Cluster, tmp_path: Path, delivery: str
 ) -> None:
     """Meanwhile data nodes send what was asked for ahead, and training goes on afterwards."""
     held: list[float] = []
@@ -91,25 +91,25 @@ def test_a_node_that_stands_still_holds_up_no_more_than_credits(
     links: list[NodeLinks] = []
     time.sleep(TOLD_SECONDS)
     before = sent(cluster)
-    with joined(cluster, tmp_path, 1, f"still-{join}", links=links) as engines:
-        train_fed(engines[0], links[0], wanted(join), EPOCHS, stop)
+    with connected(cluster, tmp_path, 1, f"still-{delivery}", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(delivery), EPOCHS, stop)
         found = rows_of(engines[0], 1)
-    taken, ahead = 2, wanted(join).ahead
+    taken, ahead = 2, wanted(delivery).ahead
     assert len(held) == 1
     assert taken <= held[0] - before <= taken + ahead
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
         np.testing.assert_array_equal(rows, same)
 
 
-@pytest.mark.parametrize(("join", "dies"), [(REQUEST, False), (NOTICE, True), (UNASKED, True)])
+@pytest.mark.parametrize(("delivery", "dies"), [(PULL, False), (NOTIFY, True), (PUSH, True)])
 def test_shares_move_between_epochs_and_in_the_midst_of_them(
-    cluster: Cluster, tmp_path: Path, join: str, dies: bool
+    cluster: Cluster, tmp_path: Path, delivery: str, dies: bool
 ) -> None:
     """Places name shares, so they mean the same keys when a share has another node."""
     links: list[NodeLinks] = []
     moved_among = []
-    with joined(cluster, tmp_path, 1, f"job-{join}-{dies}", links=links) as engines:
-        trainers = Trainers(cluster, engines, links, f"job-{join}-{dies}")
+    with connected(cluster, tmp_path, 1, f"job-{delivery}-{dies}", links=links) as engines:
+        trainers = Trainers(cluster, engines, links, f"job-{delivery}-{dies}")
 
         def move(epoch: int, number: int) -> None:
             if dies and (epoch, number) == (1, 3):
@@ -121,7 +121,7 @@ def test_shares_move_between_epochs_and_in_the_midst_of_them(
             if dies and (epoch, number) == (0, 3):
                 os.kill(pid_of(cluster, "data-0"), signal.SIGKILL)
 
-        train_fed(engines[0], links[0], wanted(join), EPOCHS, move)
+        train_fed(engines[0], links[0], wanted(delivery), EPOCHS, move)
         found = rows_of(engines[0], 1)
     assert moved_among == [0, 1, 1, 1, 1, 0, 1]
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
@@ -132,7 +132,7 @@ def test_a_share_that_cannot_move_stays_with_the_batches_of_its_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     links: list[NodeLinks] = []
-    with joined(cluster, tmp_path, 1, "staying", links=links) as engines:
+    with connected(cluster, tmp_path, 1, "staying", links=links) as engines:
         trainers = Trainers(cluster, engines, links, "staying")
 
         def refuse(_origin: str, _to: str) -> None:
@@ -143,7 +143,7 @@ def test_a_share_that_cannot_move_stays_with_the_batches_of_its_node(
                 trainers.move_amid_batches(1, before=refuse)
 
         before = links[0].nodes.names
-        train_fed(engines[0], links[0], wanted(UNASKED), EPOCHS, move)
+        train_fed(engines[0], links[0], wanted(PUSH), EPOCHS, move)
         found = rows_of(engines[0], 1)
         assert links[0].nodes.names == before
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):

@@ -19,7 +19,7 @@ from tests.support.roles.split_roles import (
     step,
 )
 from tfhybrid.data_nodes.elements import unflatten
-from tfhybrid.data_nodes.key_links import REQUEST, UNASKED
+from tfhybrid.data_nodes.key_links import PULL, PUSH
 
 
 class Reshuffled:
@@ -63,11 +63,11 @@ def test_data_nodes_begin_at_a_position(tmp_path: Path, nodes: int, epoch: int, 
             np.testing.assert_array_equal(prices, equal)
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 1)])
 @pytest.mark.parametrize("first", [1, 5])
 def test_training_goes_on_with_other_data_nodes(
-    tmp_path: Path, before: int, after: int, first: int, join: str
+    tmp_path: Path, before: int, after: int, first: int, delivery: str
 ) -> None:
     with split_job(tmp_path / "split", before, 2, 1) as job:
         for node in job.owners:
@@ -81,12 +81,12 @@ def test_training_goes_on_with_other_data_nodes(
                 step(job.engines[0], update, element, places=True)
             epoch.close()
 
-        feed = job.feed(0, 1, join=join)
+        feed = job.feed(0, 1, delivery=delivery)
         train(feed)
         train(feed, first)
         feed.close()
         job.nodes = after
-        feed = job.feed(0, 2, join=join, epoch=1, step=first)
+        feed = job.feed(0, 2, delivery=delivery, epoch=1, step=first)
         train(feed)
         feed.close()
         job.settle()

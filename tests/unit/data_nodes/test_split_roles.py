@@ -28,27 +28,27 @@ from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.key_links import (
-    JOINS,
-    NOTICE,
-    REQUEST,
-    UNASKED,
+    DELIVERIES,
+    NOTIFY,
+    PULL,
+    PUSH,
 )
 from tfhybrid.errors import ConfigError, DataError, NameTakenError, StoreError, TfhybridError
 
 
 @pytest.mark.parametrize(
-    ("reduction", "join"),
-    [*(("frequency", join) for join in JOINS), ("mean", REQUEST)],
+    ("reduction", "delivery"),
+    [*(("frequency", delivery) for delivery in DELIVERIES.values()), ("mean", PULL)],
 )
 @pytest.mark.parametrize("trainers", [1, 2])
 @pytest.mark.parametrize("embedding", [1, 2, 3])
 @pytest.mark.parametrize("data", [1, 2])
 def test_the_bits_are_those_of_a_run_without_roles(
-    tmp_path: Path, join: str, data: int, embedding: int, trainers: int, reduction: str
+    tmp_path: Path, delivery: str, data: int, embedding: int, trainers: int, reduction: str
 ) -> None:
     choices = UpdateChoices(reduction=reduction)
     with split_job(tmp_path / "split", data, embedding, trainers) as job:
-        job.train(choices, EPOCHS, join=join)
+        job.train(choices, EPOCHS, delivery=delivery)
         found = [rows_of(engine, trainers) for engine in job.engines[:trainers]]
         created = [sum(node.table_stats(name).rows for node in job.owners) for name in TABLES]
         # Of each epoch what was looked up last, and what was asked for behind it.
@@ -60,12 +60,12 @@ def test_the_bits_are_those_of_a_run_without_roles(
     assert created == [len(keys) - 10 for keys in all_keys(trainers)]
 
 
-@pytest.mark.parametrize("join", [NOTICE, UNASKED])
-def test_rows_that_are_sent_are_not_asked_for(tmp_path: Path, join: str) -> None:
+@pytest.mark.parametrize("delivery", [NOTIFY, PUSH])
+def test_rows_that_are_sent_are_not_asked_for(tmp_path: Path, delivery: str) -> None:
     """Trainers have no connection to ask by."""
     sends = [LinkPurpose.UPDATES]
     with split_job(tmp_path / "sent", 2, 2, 2, sends) as job:
-        job.train(epochs=EPOCHS, join=join)
+        job.train(epochs=EPOCHS, delivery=delivery)
         assert job.engines[0].table_stats("user").version == EPOCHS * STEPS
         with pytest.raises(StoreError, match="no connection to host"):
             rows_of(job.engines[0], 2)
@@ -78,7 +78,7 @@ def test_rows_of_another_version_than_was_said_are_asked_for(tmp_path: Path) -> 
             node.open_update("sgd", TABLES)
         trainer = job.engines[0]
         update = trainer.open_update("sgd", TABLES)
-        feeds = [job.feed(0, 1, join=UNASKED), job.feed(0, 2)]
+        feeds = [job.feed(0, 1, delivery=PUSH), job.feed(0, 2)]
         for epochs in zip(*(feed.epoch(job.declared) for feed in feeds), strict=True):
             for structure, leaves in epochs:
                 element = unflatten(structure, [leaf.values for leaf in leaves])

@@ -24,7 +24,7 @@ from tests.support.roles.clusters import (
 from tests.support.roles.colocated_run import all_keys, colocated, rows_of
 from tests.support.roles.data_script import SCRIPT
 from tests.support.roles.moving_trainers import Trainers
-from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.owner_engines import BY_KEY
 from tests.support.roles.split_roles import (
     ADAGRAD,
@@ -45,10 +45,10 @@ from tfhybrid.data_nodes.data_request import Wanted
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.grouping import by_label
 from tfhybrid.data_nodes.key_links import (
-    JOINS,
-    NOTICE,
-    REQUEST,
-    UNASKED,
+    DELIVERIES,
+    NOTIFY,
+    PULL,
+    PUSH,
 )
 from tfhybrid.data_nodes.read_log import middle
 from tfhybrid.embedding_nodes.node_links import NodeLinks
@@ -163,16 +163,16 @@ def steps_of(trainers: int) -> list[tuple]:
     return list(zip(*(dataset((rank, trainers)) for rank in range(trainers)), strict=True)) * EPOCHS
 
 
-@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("delivery", DELIVERIES.values())
 @pytest.mark.parametrize("trainers", [1, 2])
 @pytest.mark.parametrize(("data", "embedding"), [(1, 1), (2, 3)])
 @pytest.mark.parametrize("staleness", [1, 4])
 def test_numpy_trains_the_same_bits_from_the_log(
-    tmp_path: Path, join: str, data: int, embedding: int, trainers: int, staleness: int
+    tmp_path: Path, delivery: str, data: int, embedding: int, trainers: int, staleness: int
 ) -> None:
     """Later batches have keys that earlier ones had not."""
     with split_job(tmp_path / "split", data, embedding, trainers) as job:
-        reads = train_and_log(job, tmp_path, staleness, join=join)
+        reads = train_and_log(job, tmp_path, staleness, delivery=delivery)
         found = [rows_of(engine, trainers) for engine in job.engines[:trainers]]
         wanted = replayed(steps_of(trainers), reads, job.declared.owners)
     assert 0 <= missing(reads) <= staleness
@@ -183,12 +183,12 @@ def test_numpy_trains_the_same_bits_from_the_log(
             np.testing.assert_array_equal(rows, same)
 
 
-@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("delivery", DELIVERIES.values())
 def test_without_staleness_there_is_no_log_and_the_bits_are_those_without_roles(
-    tmp_path: Path, join: str
+    tmp_path: Path, delivery: str
 ) -> None:
     with split_job(tmp_path / "split", 2, 2, 2) as job:
-        assert train_and_log(job, tmp_path, 0, join=join) == []
+        assert train_and_log(job, tmp_path, 0, delivery=delivery) == []
         found = rows_of(job.engines[1], 2)
     for rows, same in zip(found, colocated(tmp_path / "colocated", 2, None), strict=True):
         np.testing.assert_array_equal(rows, same)
@@ -203,7 +203,7 @@ def test_rows_that_are_sent_lack_as_many_updates_as_they_may(tmp_path: Path) -> 
         update = trainer.open_update("sgd", TABLES)
         log = job.log(0)
         log.write_to(tmp_path / "reads-0.jsonl")
-        feed = job.feed(0, join=UNASKED, staleness=3)
+        feed = job.feed(0, delivery=PUSH, staleness=3)
         epoch = feed.epoch(job.declared)
         begin = next(epoch)
         until(lambda: all(split_batches.held(node)[0] == 4 for node in job.owners))
@@ -231,7 +231,7 @@ def test_an_owner_sends_nothing_that_lacks_more(tmp_path: Path) -> None:
     with split_job(tmp_path / "split", 1, 1, 1) as job:
         trainer, node = job.engines
         before = fetched()
-        job.feed(0, join=UNASKED).close()  # connects the trainer
+        job.feed(0, delivery=PUSH).close()  # connects the trainer
         keys = {"item": np.arange(5), "user": np.arange(7)}
         for ticket, staleness in [(1, 2), (2, 3)]:
             split_batches.put(
@@ -254,7 +254,7 @@ def test_a_trainer_refuses_rows_that_lack_more(tmp_path: Path) -> None:
         node.open_update("sgd", TABLES)
         update = trainer.open_update("sgd", TABLES)
         before = fetched()
-        job.feed(0, join=UNASKED).close()
+        job.feed(0, delivery=PUSH).close()
         keys = {"item": np.arange(5), "user": np.arange(7)}
         for ticket in range(3):
             split_batches.put(node, ticket, (f"b{ticket}", "d"), 0, keys, trains=True, staleness=9)
@@ -304,9 +304,11 @@ def test_trainers_that_differ_are_refused(tmp_path: Path, others: int) -> None:
             feed.close()
 
 
-@pytest.mark.parametrize("join", [NOTICE, UNASKED])
+@pytest.mark.parametrize("delivery", [NOTIFY, PUSH])
 @pytest.mark.parametrize("died", [0, 3, STEPS - 1])
-def test_a_batch_that_is_sent_again_keeps_the_bound(tmp_path: Path, died: int, join: str) -> None:
+def test_a_batch_that_is_sent_again_keeps_the_bound(
+    tmp_path: Path, died: int, delivery: str
+) -> None:
     """A data node dies; what it had not answered comes again, and its rows, too."""
     with split_job(tmp_path / "split", 2, 2, 1) as job:
         for node in job.owners:
@@ -314,7 +316,7 @@ def test_a_batch_that_is_sent_again_keeps_the_bound(tmp_path: Path, died: int, j
         trainer = job.engines[0]
         update = trainer.open_update("sgd", TABLES)
         job.log(0).write_to(tmp_path / "reads-0.jsonl")
-        feed = job.feed(0, join=join, staleness=4)
+        feed = job.feed(0, delivery=delivery, staleness=4)
         for _ in range(EPOCHS):
             for number, (structure, leaves) in enumerate(feed.epoch(job.declared)):
                 if number == died:
@@ -335,7 +337,7 @@ def test_a_batch_that_is_sent_again_keeps_the_bound(tmp_path: Path, died: int, j
 
 def test_batches_of_one_label_may_lack_updates(tmp_path: Path) -> None:
     with split_job(tmp_path / "split", 2, 2, 1) as job:
-        reads = train_and_log(job, tmp_path, 4, join=UNASKED, group_by="label")
+        reads = train_and_log(job, tmp_path, 4, delivery=PUSH, group_by="label")
         found = rows_of(job.engines[0], 1)
         grouped = []
         for features, labels in by_label(dataset((0, 1))):
@@ -346,16 +348,16 @@ def test_batches_of_one_label_may_lack_updates(tmp_path: Path) -> None:
         np.testing.assert_array_equal(rows, same)
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
-def test_evaluation_lacks_nothing(tmp_path: Path, join: str) -> None:
+@pytest.mark.parametrize("delivery", [PULL, PUSH])
+def test_evaluation_lacks_nothing(tmp_path: Path, delivery: str) -> None:
     """Between steps of training that may lack updates."""
     with split_job(tmp_path / "split", 1, 2, 1) as job:
         for node in job.owners:
             node.open_update("sgd", TABLES)
         trainer = job.engines[0]
         update = trainer.open_update("sgd", TABLES)
-        trained = job.feed(0, 1, join=UNASKED, staleness=4)
-        evaluated = job.feed(0, 2, join=join, trains=False)
+        trained = job.feed(0, 1, delivery=PUSH, staleness=4)
+        evaluated = job.feed(0, 2, delivery=delivery, trains=False)
         both = zip(
             trained.epoch(job.declared),
             evaluated.epoch(job.declared),
@@ -414,12 +416,12 @@ def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
         until(lambda: launching.status(cluster)["missing"] == [])
         links: list[NodeLinks] = []
         folder = tmp_path / f"run-{len(begun)}"
-        with joined(
+        with connected(
             cluster, tmp_path, 1, resumes=True, recovers=bool(begun), links=links
         ) as engines:
             begun.append(int(engines[0].table_stats("item").version))
             wanted = Wanted(
-                *("dataset", {"steps": STEPS}, "batch", True, UNASKED, 2, 3, 1 << 20),
+                *("dataset", {"steps": STEPS}, "batch", True, PUSH, 2, 3, 1 << 20),
                 step=begun[-1],
                 staleness=4,
                 read_log=str(folder),
@@ -441,7 +443,7 @@ def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
 
 def test_shares_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_path: Path) -> None:
     links: list[NodeLinks] = []
-    with joined(cluster, tmp_path, 1, links=links) as engines:
+    with connected(cluster, tmp_path, 1, links=links) as engines:
         trainers = Trainers(cluster, engines, links, "job")
 
         def move(_: int, number: int) -> None:
@@ -449,7 +451,7 @@ def test_shares_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_pat
                 assert trainers.move_amid_batches(number % 2) == 1
 
         wanted = Wanted(
-            *("dataset", {"steps": STEPS}, "batch", True, UNASKED, 2, 3, 1 << 20),
+            *("dataset", {"steps": STEPS}, "batch", True, PUSH, 2, 3, 1 << 20),
             staleness=4,
             read_log=str(tmp_path),
         )

@@ -32,7 +32,7 @@ VIEW = membership.View(
             "embedding-0", "embedding", ("10.0.0.1", 91), membership.NodeState.READY, "a1"
         ),
         "data-0": membership.Node(
-            "data-0", "data", ("10.0.0.2", 92), membership.NodeState.JOINING, "b2"
+            "data-0", "data", ("10.0.0.2", 92), membership.NodeState.REGISTERED, "b2"
         ),
         "embedding-1": membership.Node(
             "embedding-1",
@@ -53,7 +53,7 @@ STATE = "state.json"
 def write_membership(folder: Path, _: Path) -> None:
     nodes = membership.Membership(folder / STATE, ["embedding-0", "embedding-0"])
     for node in VIEW.nodes.values():
-        nodes.join(node.name, node.role, node.address, node.incarnation)
+        nodes.register(node.name, node.role, node.address, node.incarnation)
     nodes.heard_of("embedding-0", "a1")
     nodes.heard_of("embedding-1", "c3")
     epoch = nodes.view.epoch
@@ -125,7 +125,7 @@ DECLARED = Declared({"clicked": "item"}, {"item": (171, 172)}, first_owner=173, 
 PLAIN = {
     "reading": Reading("dataset", {"path": "day"}, 181, 182, 183, 184, BY_FILE, "label"),
     "sent keys": key_links.SentKeys(
-        191, ("batch", "digest"), 192, True, [193], {"item": 194}, key_links.NOTICE, 195
+        191, ("batch", "digest"), 192, True, [193], {"item": 194}, key_links.NOTIFY, 195
     ),
     "request of a lease": Request(
         "trainer-1", 201, "ads", "video", 202, Load(204.5, 205.5), 203, direct=True
@@ -159,7 +159,7 @@ def write_messages(folder: Path, _: Path) -> None:
     words = {
         "links": [str(link) for link in handshake.Link],
         "who reads what": [BY_BATCH, BY_FILE],
-        "who speaks first": [key_links.REQUEST, key_links.NOTICE, key_links.UNASKED],
+        "who speaks first": [key_links.PULL, key_links.NOTIFY, key_links.PUSH],
     }
     plain = {name: dataclasses.asdict(each) for name, each in PLAIN.items()}
     own = {"lease": lease.lease_fields(LEASE), "declared": DECLARED.as_json()}

@@ -48,7 +48,7 @@ def named() -> tuple[str, Path] | None:
     return address
 
 
-def join(
+def connect(
     nodes_named: tuple[str, Path], job: str, hosts: Sequence[int], tls: Tls | None, *, resumes: bool
 ) -> OnNodes:
     """Starts the job on the embedding nodes and returns this rank's access to them.
@@ -91,7 +91,7 @@ def join(
     return OnNodes(engine, links, mover)
 
 
-def follow(joined: OnNodes) -> int:
+def follow(on_nodes: OnNodes) -> int:
     """Moves rows away from draining nodes and to new ones.
 
     Every rank must call it, between two steps. The ranks wait until all updates are applied and the
@@ -99,7 +99,7 @@ def follow(joined: OnNodes) -> int:
     their keys.
 
     Args:
-        joined: Access of this rank to the nodes.
+        on_nodes: Access of this rank to the nodes.
 
     Returns:
         Number of shards that have moved.
@@ -108,14 +108,14 @@ def follow(joined: OnNodes) -> int:
         TfhybridError: On all ranks: an update has failed, a new node cannot be reached, or a data
             node is gone.
     """
-    mover, links = joined.mover, joined.links
+    mover, links = on_nodes.mover, on_nodes.links
     planned = distributed.broadcast_object([] if mover is None else mover.planned())
     if not planned:
         return 0
 
     def settle() -> None:
         links.settle()
-        joined.engine.wait_for_all()
+        on_nodes.engine.wait_for_all()
 
     with links.paused():
         distributed.together(settle)
