@@ -23,11 +23,17 @@ from tfhybrid._deprecated import (
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
-KINDS |= {moved_names.__name__, renamed_names.__name__, renamed_value.__name__, warn_renamed.__name__}
+KINDS |= {
+    moved_names.__name__,
+    renamed_names.__name__,
+    renamed_value.__name__,
+    warn_renamed.__name__,
+}
 
 # File, old name and new name of every alias. Drop them from the package after one release.
 ALIASES: set[tuple[str, str, str]] = {
     ("__init__.py", "RecordFile", "tfhybrid.checkpoint.RecordFile"),
+    ("cluster/cluster_file.py", "engine", "launcher"),
     ("core/passes.py", "asked", "requested"),
     ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
     ("data/__init__.py", "open_criteo_head", "tfhybrid.data.archives.open_criteo_head"),

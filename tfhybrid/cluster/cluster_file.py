@@ -1,6 +1,6 @@
 """The cluster file, which lists the nodes of a cluster: `tfhybrid nodes up cluster.yaml`.
 
-    engine: local              # launcher: local (this machine) or ray (a Ray cluster)
+    launcher: local            # local (this machine) or ray (a Ray cluster)
     directory: nodes           # state, logs and token; relative to this file
     listen: 127.0.0.1          # address on which all nodes listen
     port: 7100                 # port of the metadata node
@@ -20,13 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfhybrid._deprecated import renamed_keys
 from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
 
-ENGINES = ("local", "ray")
+LAUNCHERS = ("local", "ray")
 OWNERS = "embedding"
 READERS = "data"
-_FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
+_FIELDS = ("launcher", "directory", "listen", "port", "status_port", "roles")
 _ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares", "script")
 
 
@@ -58,7 +59,7 @@ class Cluster:
     """Contents of a cluster file.
 
     Args:
-        engine: Name of the launcher, which places, watches and restarts the processes.
+        launcher: Name of the launcher, which places, watches and restarts the processes.
         directory: Directory of state, logs and token.
         listen: Address on which all nodes listen.
         port: Port of the metadata node.
@@ -66,7 +67,7 @@ class Cluster:
         roles: Roles by name.
     """
 
-    engine: str
+    launcher: str
     directory: Path
     listen: str
     port: int
@@ -80,10 +81,15 @@ class Cluster:
         Raises:
             ConfigError: The file cannot be read, or a field is missing, unknown or invalid.
         """
-        fields = _checked(read_yaml(path), _FIELDS, path)
-        engine = fields.get("engine", "local")
-        if engine not in ENGINES:
-            raise ConfigError(f"{path}: engine must be one of {ENGINES}. Received: {engine!r}")
+        content = read_yaml(path)
+        if isinstance(content, dict):
+            content = renamed_keys(content, engine="launcher")
+        fields = _checked(content, _FIELDS, path)
+        launcher = fields.get("launcher", "local")
+        if launcher not in LAUNCHERS:
+            raise ConfigError(
+                f"{path}: launcher must be one of {LAUNCHERS}. Received: {launcher!r}"
+            )
         if not isinstance(fields.get("roles"), dict):
             raise ConfigError(
                 f"{path}: roles must map role names to fields. Received: {fields.get('roles')!r}"
@@ -97,7 +103,7 @@ class Cluster:
                 f"Received: {[*roles]}"
             )
         return cls(
-            engine,
+            launcher,
             (path.parent / str(fields.get("directory", "nodes"))).resolve(),
             str(fields.get("listen", "127.0.0.1")),
             _port(path, "port", fields.get("port", 7100)),

@@ -17,7 +17,7 @@ from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.tls import Tls
 
 _START_SECONDS = 60.0
-_ENGINES = {"local": local_launcher, "ray": ray_launcher}
+_LAUNCHERS = {"local": local_launcher, "ray": ray_launcher}
 
 
 def up(cluster: Cluster) -> None:
@@ -32,7 +32,7 @@ def up(cluster: Cluster) -> None:
     """
     cluster.directory.mkdir(parents=True, exist_ok=True)
     make_token(cluster.token_file)
-    _ENGINES[cluster.engine].start(cluster)
+    _LAUNCHERS[cluster.launcher].start(cluster)
     deadline = time.monotonic() + _START_SECONDS
     token = read_token(cluster.token_file)
     with _own_tls() as tls:
@@ -97,10 +97,10 @@ def add(cluster: Cluster) -> int:
         ConfigError: The launcher is not `local`.
         StoreError: The cluster does not run, or the new nodes were not ready within 60 s.
     """
-    if cluster.engine != "local":
+    if cluster.launcher != "local":
         raise ConfigError(
-            "Only the launcher `engine: local` can add nodes to a running cluster. "
-            f"Received: {cluster.engine!r}"
+            "Only the launcher `launcher: local` can add nodes to a running cluster. "
+            f"Received: {cluster.launcher!r}"
         )
     local_launcher.add(cluster)
     deadline = time.monotonic() + _START_SECONDS
@@ -128,7 +128,7 @@ def down(cluster: Cluster) -> None:
     Raises:
         StoreError: The cluster does not run.
     """
-    _ENGINES[cluster.engine].stop(cluster)
+    _LAUNCHERS[cluster.launcher].stop(cluster)
 
 
 @contextlib.contextmanager

@@ -157,11 +157,11 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise ConfigError(
-            f"engine: ray needs Ray: pip install 'tfhybrid[ray]'. Received: {error}"
+            f"launcher: ray needs Ray: pip install 'tfhybrid[ray]'. Received: {error}"
         ) from error
     if settings.ray_auth_mode() != "token":
         raise ConfigError(
-            "Anyone who can reach a Ray cluster can run commands on it. So `engine: ray` needs "
+            "Anyone who can reach a Ray cluster can run commands on it. So `launcher: ray` needs "
             "RAY_AUTH_MODE=token, here and where `ray start` is called. Received: "
             f"RAY_AUTH_MODE={settings.ray_auth_mode()!r}"
         )

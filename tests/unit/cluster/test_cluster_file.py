@@ -49,6 +49,11 @@ def test_data_nodes_get_their_script(tmp_path: Path) -> None:
     assert "package.train" in node.command
 
 
+def test_a_launcher_has_an_old_key(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="`engine` is deprecated: use `launcher`"):
+        assert read(tmp_path, "engine: ray\nroles: {embedding: {}}").launcher == "ray"
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -57,7 +62,7 @@ def test_data_nodes_get_their_script(tmp_path: Path) -> None:
         ("roles: {embedding: {}}\nprot: 1", r"the fields must be from.*prot"),
         ("roles: 3", "roles must map role names to fields. Received: 3"),
         ("roles: {}", "the role 'embedding', which owns the tables, is missing"),
-        ("engine: slurm\nroles: {embedding: {}}", "engine must be one of.*Received: 'slurm'"),
+        ("launcher: slurm\nroles: {embedding: {}}", "launcher must be one of.*Received: 'slurm'"),
         ("port: 0\nroles: {embedding: {}}", "port must be a port.*Received: 0"),
         ("roles: {embedding: {count: 0}}", "count must be at least 1.*Received: count=0"),
         ("roles: {embedding: {count: true}}", "Received: count=True"),

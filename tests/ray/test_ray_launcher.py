@@ -64,7 +64,7 @@ def cluster(ray: None, tmp_path: Path) -> Cluster:
     (tmp_path / "script.py").write_text(SCRIPT)
     made = write_cluster(tmp_path, 2, "  data: {count: 1, script: script.py}\n")
     text = (tmp_path / "cluster.yaml").read_text()
-    (tmp_path / "cluster.yaml").write_text(f"engine: ray\n{text}")
+    (tmp_path / "cluster.yaml").write_text(f"launcher: ray\n{text}")
     return Cluster.read(made.directory.parent / "cluster.yaml")
 
 
