@@ -161,7 +161,7 @@ class Keeper:
         step = self._model.optimizer.distributed_step
         if step.boundary is not None:
             return step.boundary.trained - step.boundary.waiting
-        return int(self._model.optimizer.iterations) * step.passes
+        return int(self._model.optimizer.iterations) * step.micro_batch_count
 
     def _note(self) -> list[np.ndarray]:
         return [self._noted_step, self._noted_batches, self._noted, *random_state.gather().values()]

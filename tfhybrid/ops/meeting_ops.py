@@ -43,14 +43,14 @@ class MeetingRef:
             `numbers` unchanged, on which the meeting's ops must depend; and the number of the
             meeting, for `end`.
         """
-        passed, number = OPS.tfhybrid_begin_meeting(
+        result, number = OPS.tfhybrid_begin_meeting(
             order=_order_of_meetings().handle,
             told=numbers,
             engine=self.engine,
             signature=_signed(self.meeting.signature),
             series=_signed(self.meeting.series),
         )
-        return passed, number
+        return result, number
 
     def sum_on_host(
         self, numbers: tf.Tensor, gradients: Sequence[tf.Tensor]

@@ -81,7 +81,7 @@ class DistributedStep:
     Args:
         sparse_update: Part of the step that updates the tables.
         on_nonfinite: Reaction to a gradient that is not finite, `"raise"` or `"skip"`.
-        passes: Number of micro-batches per step.
+        micro_batch_count: Number of micro-batches per step.
         dense: Way to add up dense gradients, one of `dense_step.WAYS`.
         update: Unit of an update, `"batch"` or `"pass"`. With `"pass"`, a step has as many
             micro-batches as the pass has batches.
@@ -94,7 +94,7 @@ class DistributedStep:
         self,
         sparse_update: SparseUpdate,
         on_nonfinite: str,
-        passes: int,
+        micro_batch_count: int,
         dense: str,
         update: str,
     ) -> None:
@@ -102,23 +102,23 @@ class DistributedStep:
             raise ConfigError(
                 f"on_nonfinite must be one of {ON_NONFINITE}. Received: {on_nonfinite!r}"
             )
-        if not isinstance(passes, int) or passes < 1:
+        if not isinstance(micro_batch_count, int) or micro_batch_count < 1:
             raise ConfigError(
                 "backward_passes_per_step must be a number of calls, at least 1. "
-                f"Received: {passes!r}"
+                f"Received: {micro_batch_count!r}"
             )
-        if update not in UPDATES or (update == "pass" and passes > 1):
+        if update not in UPDATES or (update == "pass" and micro_batch_count > 1):
             raise ConfigError(
                 f"update must be one of {UPDATES}. With 'pass', backward_passes_per_step must be "
                 "1, because the passes of the data determine the batches of a step. "
-                f"Received: update={update!r}, backward_passes_per_step={passes!r}"
+                f"Received: update={update!r}, backward_passes_per_step={micro_batch_count!r}"
             )
         dense_step.check_way(dense)
         self.sparse_update = sparse_update
         self.dense = dense
-        self.passes = passes
+        self.micro_batch_count = micro_batch_count
         self.update = update
-        self.micro_batches = MicroBatches(passes > 1 or update == "pass")
+        self.micro_batches = MicroBatches(micro_batch_count > 1 or update == "pass")
         # Decides where a pass ends; None with update="batch".
         self.boundary = PassBoundary(self.micro_batches) if update == "pass" else None
         # Callbacks whose hooks run around each step that this rank joins without samples.
@@ -199,15 +199,15 @@ class DistributedStep:
         problem = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
-            passes = self.passes if self.boundary is None else LONGEST_PASS
-            summands = distributed.size() * passes
+            micro_batches = self.micro_batch_count if self.boundary is None else LONGEST_PASS
+            summands = distributed.size() * micro_batches
             in_tables = update_ops.find_nonfinite(update, sparse, summands)
             problem = tf.where(tf.equal(in_tables, ""), problem, in_tables)
         if not self.micro_batches.several:
             self._finish(trained, sparse, dense, samples, problem)
             return
         waiting = self.micro_batches.add(trained.variables, dense, samples, problem)
-        length = tf.constant(self.passes, tf.int64)
+        length = tf.constant(self.micro_batch_count, tf.int64)
         if self.boundary is not None:
             length = self.boundary.length(waiting, self._meeting(trained, "pass"))
         complete = tf.equal(waiting, length)

@@ -30,7 +30,7 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
         "optimizer": type(optimizer).__name__,
         **{f"optimizer's {option}": value for option, value in options.items()},
         **optimizer.sparse_update.configuration(),
-        "backward_passes_per_step": optimizer.distributed_step.passes,
+        "backward_passes_per_step": optimizer.distributed_step.micro_batch_count,
         "update": optimizer.distributed_step.update,
         "dense": optimizer.distributed_step.dense,
         "number of dense variables": len(dense),

@@ -82,7 +82,7 @@ def main() -> None:
         "--adagrad",
         choices=["keras3", "keras2"],
         default="keras2",
-        help="Keras 3's passes over the whole table; Keras 2's runs TensorFlow's sparse kernel",
+        help="Keras 3's updates the whole table; Keras 2's runs TensorFlow's sparse kernel",
     )
     arguments = parser.parse_args()
     config = model.config_of(arguments)

@@ -93,7 +93,7 @@ class Side:
         self._process.wait(timeout=60)
 
     def _answer(self) -> dict[str, object]:
-        """Reads up to the next answer; what libraries print is passed over."""
+        """Reads up to the next answer; what libraries print is skipped."""
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)

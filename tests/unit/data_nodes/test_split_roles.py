@@ -98,7 +98,7 @@ def test_rows_of_another_version_than_was_said_are_asked_for(tmp_path: Path) -> 
 
 
 def test_each_data_node_may_read_a_shard_of_its_own(tmp_path: Path) -> None:
-    """By file: the data nodes take turns, and one that has ended is passed over."""
+    """By file: the data nodes take turns, and one that has ended is skipped."""
     lengths = {0: 2, 1: 5, 2: 3}
     with split_job(tmp_path / "split", 3, 2, 1) as job:
         job.make = lambda _, shard, __: dataset(shard, lengths[shard[0]])

@@ -139,7 +139,7 @@ def write_model(folder: Path, memory: Path) -> None:
         model.open(SMALL, DENSE)
         model.begin("video", Position(1, 20))
         model.apply(update_of(1))
-        model.pass_over("video", Lease(FENCES_OF_AN_EPOCH, "t", Position(2, 20), Position(3, 5), 2))
+        model.skip("video", Lease(FENCES_OF_AN_EPOCH, "t", Position(2, 20), Position(3, 5), 2))
         model.apply(update_of(4))
         model.save()
         model.begin("video", Position(1, 20))

@@ -127,7 +127,7 @@ class ServedQueue:
                     return None
                 if lease.rows:
                     return lease, self._rows(lease)
-                self._weights[model].pass_over(self.name, lease)
+                self._weights[model].skip(self.name, lease)
                 self._books[model].finish(lease.fence)
 
     def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:

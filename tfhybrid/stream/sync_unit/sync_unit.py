@@ -85,7 +85,7 @@ class SyncUnit:
                 lambda model, a: model.revoke(a["queue"], lease_from(a["lease"]))
             ),
             "pass_over": self._of_lease(
-                lambda model, a: model.pass_over(a["queue"], lease_from(a["lease"]))
+                lambda model, a: model.skip(a["queue"], lease_from(a["lease"]))
             ),
             "apply": self._apply,
             "read": self._read,
@@ -191,7 +191,7 @@ class RemoteModel(Weights):
         return bool(self._ask("revoke", queue=queue, lease=lease_fields(lease))[0])
 
     @override
-    def pass_over(self, queue: str, lease: Lease) -> None:
+    def skip(self, queue: str, lease: Lease) -> None:
         self._ask("pass_over", queue=queue, lease=lease_fields(lease))
 
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:

@@ -177,7 +177,7 @@ class TargetModel(Weights):
             return self._ledger.revoke(queue, lease)
 
     @override
-    def pass_over(self, queue: str, lease: Lease) -> None:
+    def skip(self, queue: str, lease: Lease) -> None:
         with self._lock:
             if not self._ledger.ranges(queue).covers(lease.range):
                 text = json.dumps([queue, *lease.begin, *lease.end])

@@ -195,7 +195,7 @@ def _check(optimizer: Any) -> None:
     decays = [optimizer.weight_decay, *(_settings(t.optimizer).get("weight_decay") for t in tables)]
     refused = {
         "clipping": update.clipping.kind != "none",
-        "backward_passes_per_step": step.passes > 1,
+        "backward_passes_per_step": step.micro_batch_count > 1,
         "update='pass'": step.update == "pass",
         "weight decay": any(decays),
     }

@@ -103,7 +103,7 @@ class Weights(Protocol):
             LeaseRefusedError: The model is not trained from the queue.
         """
 
-    def pass_over(self, queue: str, lease: Lease) -> None:
+    def skip(self, queue: str, lease: Lease) -> None:
         """Skips a lease that has no good rows: its range counts as applied.
 
         Args:

@@ -162,7 +162,7 @@ def test_an_update_that_cannot_be_is_not_journaled(models: Models):
 def test_rows_that_are_passed_over_move_the_frontier(models: Models):
     model = begun_model(models())
     for _ in range(2):
-        model.pass_over("video", Lease(FENCE, "t", Position(0, 0), Position(1, 0), 0))
+        model.skip("video", Lease(FENCE, "t", Position(0, 0), Position(1, 0), 0))
     model.apply(lease_update(1))
     assert model.standing() == models().standing() == {"video": (Position(2, 0), 0)}
 
