@@ -221,15 +221,15 @@ class Membership:
             draining = dataclasses.replace(node, state=NodeState.DRAINING, draining=True)
             self._set(draining, self._view.epoch)
 
-    def move(self, share: int, origin: str, to: str, epoch: int) -> int:
+    def move(self, share: int, origin: str, to: str, allocation_epoch: int) -> int:
         """Gives a shard to another node.
 
         Args:
             share: Index of the shard in `View.owners`.
             origin: Name of the node that owns it.
-            to: Name of the next owner, a ready embedding node. With `origin` itself only the epoch
-                grows, so that moves planned under the old epoch are refused.
-            epoch: Allocation epoch at which the move was planned.
+            to: Name of the next owner, a ready embedding node. With `origin` itself only the
+                allocation epoch grows, so that moves planned under the old one are refused.
+            allocation_epoch: Allocation epoch at which the move was planned.
 
         Returns:
             The new allocation epoch.
@@ -240,8 +240,10 @@ class Membership:
         """
         with self._lock:
             view = self._view
-            if epoch != view.epoch:
-                raise StaleEpochError(f"The allocation is at epoch {view.epoch}. Received: {epoch}")
+            if allocation_epoch != view.epoch:
+                raise StaleEpochError(
+                    f"The allocation is at epoch {view.epoch}. Received: {allocation_epoch}"
+                )
             node = view.nodes.get(to)
             if not 0 <= share < len(view.owners) or view.owners[share] != origin:
                 raise StoreError(
@@ -254,7 +256,7 @@ class Membership:
                     f"A shard can only move to an embedding node that is ready. Received: {node}"
                 )
             owners = (*view.owners[:share], to, *view.owners[share + 1 :])
-            moved = View(epoch + 1, owners, view.nodes)
+            moved = View(allocation_epoch + 1, owners, view.nodes)
             self._write(moved)
             self._view = moved
             return moved.epoch

@@ -142,7 +142,7 @@ class Registration:
         self._numbers = numbers
         self._incarnation = secrets.token_hex(8)
         self._stopping = threading.Event()
-        self._epoch = 0
+        self._allocation_epoch = 0
         self._draining = False
         self._changed = threading.Condition()
         self._wake = threading.Event()
@@ -150,7 +150,7 @@ class Registration:
         self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
         self._thread.start()
 
-    def epoch(self, at_least: int) -> int:
+    def allocation_epoch(self, at_least: int) -> int:
         """Returns the allocation epoch that this node knows; 0 before the first registration.
 
         Args:
@@ -158,8 +158,8 @@ class Registration:
                 after 5 s, so the result may be lower.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
-            return self._epoch
+            self._changed.wait_for(lambda: self._allocation_epoch >= at_least, _TOLD_SECONDS)
+            return self._allocation_epoch
 
     def tell(self) -> None:
         """Reports the current numbers to the metadata node; waits up to 5 s for its response.
@@ -196,7 +196,7 @@ class Registration:
 
     def _hear(self, response: Mapping[str, Any]) -> None:
         with self._changed:
-            self._epoch = int(response["epoch"])
+            self._allocation_epoch = int(response["epoch"])
             self._draining = bool(response["draining"])
             self._changed.notify_all()
 

@@ -36,7 +36,7 @@ _PAGE = (
     "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>"
     "<meta name=viewport content='width=device-width'>"
     "<title>tfhybrid nodes</title><style>{style}</style><h1>Nodes</h1>"
-    "<p>Epoch <b id=epoch>{epoch}</b></p>{nodes}<h2>Allocation</h2>{slots}</html>"
+    "<p>Allocation epoch <b id=epoch>{epoch}</b></p>{nodes}<h2>Allocation</h2>{slots}</html>"
 )
 
 
@@ -50,9 +50,9 @@ def status_of(
         numbers: Numbers that each node has reported, by node and name.
 
     Returns:
-        `epoch` of the allocation; `nodes`, each with name, role, state, seconds in it, address and
-        numbers; `allocation`, the node, first slot and number of slots of each shard; `missing`,
-        the names of the owners that are not ready.
+        `epoch`, the allocation epoch; `nodes`, each with name, role, state, seconds in it, address
+        and numbers; `allocation`, the node, first slot and number of slots of each shard;
+        `missing`, the names of the owners that are not ready.
     """
     view = membership.view
     nodes = [

@@ -112,7 +112,7 @@ class Mover:
     def _moved(self, nodes: Joined, planned: Move) -> Joined:
         with contextlib.closing(self._call()) as metadata:
             view = View.from_json(metadata.ask("view")[0])
-        nodes = dataclasses.replace(nodes, epoch=view.epoch)
+        nodes = dataclasses.replace(nodes, allocation_epoch=view.epoch)
         address = view.nodes[planned.to].address
         target = begin_share(
             nodes,
@@ -136,12 +136,12 @@ class Mover:
             lambda: self.commit(planned, view.epoch),
         )
 
-    def commit(self, planned: Move, epoch: int) -> int:
+    def commit(self, planned: Move, allocation_epoch: int) -> int:
         """Has the metadata node store the new owner of a shard.
 
         Args:
             planned: The move.
-            epoch: Allocation epoch for which it was planned.
+            allocation_epoch: Allocation epoch for which it was planned.
 
         Returns:
             The new allocation epoch.
@@ -154,7 +154,7 @@ class Mover:
             "share": planned.share,
             "origin": planned.origin,
             "to": planned.to,
-            "epoch": epoch,
+            "epoch": allocation_epoch,
         }
         try:
             with contextlib.closing(self._call()) as metadata:
@@ -170,7 +170,7 @@ class Mover:
         """Returns the allocation epoch if a move is stored; otherwise prevents it, returns `None`.
 
         A request whose answer was lost may still arrive. The metadata node refuses it once the
-        epoch is another one, so this changes the epoch by a move from the owner to itself.
+        allocation epoch is another one, so this changes it by a move from the owner to itself.
         """
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
@@ -250,7 +250,7 @@ def move_share(
         _discard(target)
         raise
     try:
-        epoch = commit()
+        allocation_epoch = commit()
     except TfhybridError as error:
         if isinstance(error, UndecidedError):
             target.close()
@@ -267,7 +267,7 @@ def move_share(
         nodes,
         names=_with(nodes.names, share, target.peer),
         addresses=_with(nodes.addresses, share, address),
-        epoch=epoch,
+        allocation_epoch=allocation_epoch,
     )
 
 

@@ -34,14 +34,14 @@ class Joined:
         session: Random name of this run of the job.
         names: Name of the embedding node that owns each shard, in the order of shards.
         addresses: Host and port of these nodes.
-        epoch: Allocation epoch under which they own the shards.
+        allocation_epoch: Allocation epoch under which they own the shards.
         data: Names of the data nodes. Default: none.
     """
 
     session: str
     names: tuple[str, ...]
     addresses: tuple[tuple[str, int], ...]
-    epoch: int
+    allocation_epoch: int
     data: tuple[str, ...] = ()
 
 
@@ -213,7 +213,7 @@ def _beginning(
         "nodes": len(nodes.names),
         "number": share,
         "session": nodes.session,
-        "epoch": nodes.epoch,
+        "epoch": nodes.allocation_epoch,
         "resumes": resumes,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfhybrid.stream.queues.queue import Position
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
@@ -34,7 +34,7 @@ def numbered_update(
     return WeightUpdate(
         model="ads",
         queue=queue,
-        fence=FENCES_OF_AN_EPOCH + number,
+        fence=FENCES_PER_TERM + number,
         begin=Position(number, 0),
         end=Position(number + 1, 0),
         rows=rows,

@@ -10,7 +10,7 @@ from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.sync_unit.target_model import TargetModel
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM
 from tfhybrid.stream.weights.model_spec import (
     DENSE_TABLE,
     ModelSpec,
@@ -39,7 +39,7 @@ GRADIENTS = ModelSpec(
     dense_optimizer={"kind": OptimizerKind.SGD},
 )
 DENSE = [np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in DELTAS.dense]
-FENCE = FENCES_OF_AN_EPOCH
+FENCE = FENCES_PER_TERM
 
 
 def lease_update(number: int, spec: ModelSpec = DELTAS, **changes) -> WeightUpdate:

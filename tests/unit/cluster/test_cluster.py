@@ -128,8 +128,11 @@ def test_a_node_serves_one_job_and_refuses_another_epoch(cluster: Cluster, tmp_p
     token = read_token(cluster.token_file)
     with connected(cluster, tmp_path, 1) as engines:
         nodes = found(cluster)
-        stale = type(nodes)(nodes.session, nodes.names, nodes.addresses, nodes.epoch - 1)
-        with pytest.raises(StoreError, match=rf"epoch {nodes.epoch}. Received: {nodes.epoch - 1}"):
+        stale = type(nodes)(nodes.session, nodes.names, nodes.addresses, nodes.allocation_epoch - 1)
+        with pytest.raises(
+            StoreError,
+            match=rf"epoch {nodes.allocation_epoch}. Received: {nodes.allocation_epoch - 1}",
+        ):
             begin(stale, token, "late", SILENCE, "other", [0])
         with pytest.raises(NameTakenError, match="Job 'job' uses this node"):
             begin(nodes, token, "other", SILENCE, "other", [0], patience=0)
@@ -148,14 +151,14 @@ def test_trainers_that_die_leave_the_nodes_free(cluster: Cluster, tmp_path: Path
 def test_an_embedding_node_that_is_killed_is_named_and_returns(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    epoch = found(cluster).epoch
+    epoch = found(cluster).allocation_epoch
     with connected(cluster, tmp_path, 1) as engines:
         train(engines, steps=2)
         killed(cluster, "embedding-1")
         with pytest.raises(TfhybridError, match="embedding-1"):
             train(engines, first=2)
     until(lambda: node(cluster, "embedding-1")["state"] == "ready")
-    assert found(cluster).epoch == epoch + 1
+    assert found(cluster).allocation_epoch == epoch + 1
     with connected(cluster, tmp_path, 1, "again") as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
@@ -200,14 +203,14 @@ def test_what_a_killed_node_has_left_goes_on(
 
 
 def test_training_goes_on_without_the_metadata_node(cluster: Cluster, tmp_path: Path) -> None:
-    epoch = found(cluster).epoch
+    epoch = found(cluster).allocation_epoch
     with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
         killed(cluster, "metadata")
         train(engines, first=2, steps=STEPS - 2)
         assert_rows(rows_of(engines[0]), 2)
         until(lambda: launching.status(cluster)["missing"] == [])
-        assert found(cluster).epoch == epoch  # the same processes have come back
+        assert found(cluster).allocation_epoch == epoch  # the same processes have come back
         until(lambda: "rows" in node(cluster, "embedding-0")["numbers"])
 
 

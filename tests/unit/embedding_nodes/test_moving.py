@@ -122,10 +122,10 @@ def test_a_move_of_another_epoch_is_refused(cluster: Cluster, tmp_path: Path) ->
         nodes = found(cluster)
         with run.metadata() as caller:
             asked = {"share": 0, "origin": nodes.names[0], "to": nodes.names[0]}
-            with pytest.raises(StaleEpochError, match=f"epoch {nodes.epoch}"):
-                caller.ask("move", asked | {"epoch": nodes.epoch - 1})
+            with pytest.raises(StaleEpochError, match=f"epoch {nodes.allocation_epoch}"):
+                caller.ask("move", asked | {"epoch": nodes.allocation_epoch - 1})
             with pytest.raises(StoreError, match="The owners of the shards are"):
-                caller.ask("move", asked | {"epoch": nodes.epoch, "origin": "nobody"})
+                caller.ask("move", asked | {"epoch": nodes.allocation_epoch, "origin": "nobody"})
         train(run.engines, first=2, steps=STEPS - 2)
         assert digests(run.engines[0]) == wanted
 
@@ -134,7 +134,7 @@ def test_a_job_that_was_told_of_owners_before_asks_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = found(cluster)
-    told = [dataclasses.replace(nodes, epoch=nodes.epoch - 1), nodes]
+    told = [dataclasses.replace(nodes, allocation_epoch=nodes.allocation_epoch - 1), nodes]
     monkeypatch.setattr("tfhybrid.embedding_nodes.node_session.find_nodes", lambda *_: told.pop(0))
     address = cluster.listen, cluster.port
     token = read_token(cluster.token_file)

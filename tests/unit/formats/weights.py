@@ -17,7 +17,7 @@ from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.sync_unit.published_rows import write as write_rows
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import publication, weight_base
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease
 from tfhybrid.stream.weights.model_spec import (
     DENSE_DIM,
     DENSE_TABLE,
@@ -72,7 +72,7 @@ def update_of(number: int, dense: int = 1) -> WeightUpdate:
     return WeightUpdate(
         model="ads",
         queue="video",
-        fence=FENCES_OF_AN_EPOCH + number,
+        fence=FENCES_PER_TERM + number,
         begin=Position(number, 20),
         end=Position(number + 1, 20),
         rows=30,
@@ -139,11 +139,11 @@ def write_model(folder: Path, memory: Path) -> None:
         model.open(SMALL, DENSE)
         model.begin("video", Position(1, 20))
         model.apply(update_of(1))
-        model.skip("video", Lease(FENCES_OF_AN_EPOCH, "t", Position(2, 20), Position(3, 5), 2))
+        model.skip("video", Lease(FENCES_PER_TERM, "t", Position(2, 20), Position(3, 5), 2))
         model.apply(update_of(4))
         model.save()
         model.begin("video", Position(1, 20))
-        model.apply(dataclasses.replace(update_of(6), fence=2 * FENCES_OF_AN_EPOCH))
+        model.apply(dataclasses.replace(update_of(6), fence=2 * FENCES_PER_TERM))
         with model.publishing(only_changed=False) as snapshot:
             (folder / "published").mkdir()
             write_rows(snapshot, folder / "published")

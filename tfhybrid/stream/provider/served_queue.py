@@ -13,7 +13,7 @@ from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease, Weights
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, Weights
 
 
 class ServedQueue:
@@ -62,7 +62,7 @@ class ServedQueue:
             self._books[model] = LeaseBook(
                 done.end,
                 done.gaps(),
-                fence=standing.epoch * FENCES_OF_AN_EPOCH,
+                fence=standing.epoch * FENCES_PER_TERM,
                 staleness=staleness,
                 seconds=seconds,
             )

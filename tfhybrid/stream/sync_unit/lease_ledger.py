@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease
 from tfhybrid.stream.weights.weight_base import Base
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -85,7 +85,7 @@ class LeaseLedger:
         applied = self.ranges(update.queue)
         if applied.covers(update.range):
             return False
-        if update.fence // FENCES_OF_AN_EPOCH < self.terms[update.queue]:
+        if update.fence // FENCES_PER_TERM < self.terms[update.queue]:
             raise self._refusal(update, "a lease of an earlier provider")
         if update.fence in self._revoked[update.queue] or applied.overlaps(update.range):
             raise self._refusal(update, "a lease that has expired")

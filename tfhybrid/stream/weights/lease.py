@@ -11,7 +11,7 @@ from tfhybrid.stream.queues.queue import Position
 Range = tuple[Position, Position]
 
 # Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
-FENCES_OF_AN_EPOCH = 1 << 40
+FENCES_PER_TERM = 1 << 40
 
 
 @dataclasses.dataclass(frozen=True)
