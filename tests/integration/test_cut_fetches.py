@@ -71,7 +71,7 @@ def test_a_link_that_returns_changes_no_bit(hosts, restarts, wanted, announced) 
 @pytest.mark.parametrize(
     ("announced", "lost"), [(0, False), (1, True)], ids=["lookup-memory", "pass-checkpoint"]
 )
-def test_a_link_that_stays_away_ends_all_and_the_next_run_goes_on(
+def test_a_link_that_stays_away_ends_all_and_the_next_run_resumes(
     hosts, restarts, wanted, announced, lost
 ) -> None:
     """From memory, or from the checkpoint if a host has lost its memory meanwhile."""

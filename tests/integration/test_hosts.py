@@ -30,7 +30,7 @@ def test_each_leader_writes_its_share_and_replicas_are_compared(hosts, tmp_path)
     assert sorted(told) == ["h1", "h1", "h2", "h2"]
 
 
-def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_path) -> None:
+def test_a_training_resumes_with_another_number_of_hosts_and_ranks(hosts, tmp_path) -> None:
     """Every stage equals the NumPy reference that changes its number of ranks at the same step."""
     stages: list[int] = []
     for slots in ({"h1": 2, "h2": 1}, {"h2": 2}, {"h1": 1}):

@@ -125,7 +125,7 @@ def test_hosts_whose_rows_differ_take_the_checkpoint(together, hosts) -> None:
 
 
 @needs_hosts
-def test_hosts_one_update_apart_go_on_at_the_later_one(together) -> None:
+def test_hosts_one_update_apart_resume_at_the_later_one(together) -> None:
     _, wanted = together.finish()
     job = together.start(lag=40)
     job.wait()

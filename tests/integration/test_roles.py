@@ -102,7 +102,7 @@ def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None
     assert launching.add(cluster) == 0
 
 
-def test_a_killed_job_goes_on_from_the_memory_of_nodes(
+def test_a_killed_job_resumes_from_the_memory_of_nodes(
     cluster: Cluster, folder: Path, shm_directory: Path
 ) -> None:
     """All trainers are killed, then one node, another drains: all is as if nothing had been."""

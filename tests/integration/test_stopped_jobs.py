@@ -30,7 +30,7 @@ def test_a_signal_to_one_rank_saves_on_all(start_fitting, tmp_path, number) -> N
     assert "error" not in job.output.split("running rank=1")[1].split("Process")[0].lower()
 
     following: RunningJob = start_fitting(2, "following")
-    assert f"goes on at 0 {step}" in following.output
+    assert f"resumes at 0 {step}" in following.output
 
 
 def test_horovodrun_that_is_interrupted_saves(start_fitting, tmp_path) -> None:

@@ -57,7 +57,7 @@ def start(folder: Path, settings: dict[str, Any]) -> subprocess.Popen[str]:
     )
 
 
-def test_a_job_that_is_killed_goes_on_to_the_same_model(settings, tmp_path: Path) -> None:
+def test_a_job_that_is_killed_resumes_to_the_same_model(settings, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     told = start(whole, settings).communicate()[0]
     assert f"step {EPOCHS * -(-SAMPLES // BATCH)}" in told

@@ -163,7 +163,7 @@ def test_deltas_bring_back_the_exact_state(directory):
     assert_restored(directory, expected)
 
 
-def test_a_chain_goes_on_after_a_restore(directory):
+def test_a_chain_is_extended_after_a_restore(directory):
     train_and_save(CheckpointManager(start(), directory, full_every=10), 0, 1)
     manager = CheckpointManager(start(), directory, full_every=10)
     manager.restore()

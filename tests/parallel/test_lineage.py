@@ -32,7 +32,7 @@ def appears(directory: Path, step: int) -> None:
     distributed.barrier()
 
 
-def test_a_job_that_did_not_go_on_from_there_is_refused(directory):
+def test_a_job_that_did_not_resume_from_there_is_refused(directory):
     trained(directory)
     model = start()
     fit(model, 1)

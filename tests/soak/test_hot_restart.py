@@ -69,14 +69,14 @@ def test_random_kills_change_nothing(kind: str, tmp_path: Path, record_property)
             output = job.output
             resumed += "Resumed from memory at" in output
             rolled += "died one update behind" in output
-            if output.count("going on rank") < sum(SLOTS.values()):
+            if output.count("resumes rank") < sum(SLOTS.values()):
                 early += 1
                 continue
             assert begun_at(output) >= last, output
             last = begun_at(output)
         output, digests = restarts.finish(**options)
     counts = f"{kills} kills: {resumed} resumed, {rolled} rolled forward, {early} while starting"
-    record_property("counts", f"{counts}; the last went on at {begun_at(output)}")
+    record_property("counts", f"{counts}; the last resumed at {begun_at(output)}")
     print(counts)  # noqa: T201
     assert re.search("Resumed from memory at", output)
     assert sorted(digests) == sorted(wanted), counts

@@ -84,7 +84,7 @@ def from_arrays(
         )
     leaves = [_leaf(kind, parts) for kind, parts in zip(kinds, of_leaves, strict=True)]
     for number in places:
-        values = restored(leaves[number].values, ticket, owners)
+        values = lengthened(leaves[number].values, ticket, owners)
         leaves[number] = Leaf(leaves[number].kind, values, leaves[number].parts)
     return leaves
 
@@ -104,7 +104,7 @@ def shortened(places: np.ndarray, owners: Owners) -> np.ndarray:
     return _smallest(short)
 
 
-def restored(short: np.ndarray, ticket: int, owners: Owners) -> np.ndarray:
+def lengthened(short: np.ndarray, ticket: int, owners: Owners) -> np.ndarray:
     """Returns the key handles, int64, that `shortened` took.
 
     Args:

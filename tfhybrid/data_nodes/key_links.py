@@ -30,9 +30,7 @@ def renamed_delivery(name: str) -> str:
 
     The caller is a function with `renamed_arguments`, and its own caller gets the warning.
     """
-    return renamed_value(  # type: ignore[no-any-return]
-        name, request="pull", notice="notify", unasked="push", stacklevel=5
-    )
+    return renamed_value(name, request="pull", notice="notify", unasked="push", stacklevel=5)
 
 
 @dataclasses.dataclass(frozen=True)

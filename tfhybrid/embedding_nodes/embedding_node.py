@@ -109,7 +109,7 @@ class EmbeddingNode:
             store = self._begin(greeting, arguments)
             calls["store"] = store
             served.update(store.calls())
-            served["take_over"] = lambda arguments, _: (self._take_over(store, arguments), {})
+            served["take_over"] = lambda arguments, _: (self._copy_shard(store, arguments), {})
             return self._described, {}
 
         served = {"begin": begin}
@@ -154,7 +154,7 @@ class EmbeddingNode:
                 share: other for share, other in self._stores.items() if other is not store
             }
 
-    def _take_over(self, store: OwnedStore, source: Arguments) -> int:
+    def _copy_shard(self, store: OwnedStore, source: Arguments) -> int:
         """Copies a shard's batches and store from the node that has it.
 
         Args:

@@ -164,7 +164,7 @@ class EmbeddingCollection(keras.layers.Layer):
             return tf.cast(embeddings[0], self.compute_dtype)
         embeddings = table_lookup.lookup(proxies, keys, on_device=self._on_device)
         return {
-            feature: of_feature.restore(tf.cast(embedding, self.compute_dtype))
+            feature: of_feature.reshape(tf.cast(embedding, self.compute_dtype))
             for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
         }
 

@@ -56,7 +56,7 @@ class FeatureKeys:
     weights: tf.Tensor | None = None
     ragged: tf.RaggedTensor | None = None
 
-    def restore(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+    def reshape(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
         """Returns embeddings in the original shape of the keys."""
         return embeddings if self.ragged is None else self.ragged.with_flat_values(embeddings)
 

@@ -1,4 +1,4 @@
-"""Going on after a crash: from memory against a checkpoint of 2 GB, and what each step costs."""
+"""Resuming after a crash: from memory against a checkpoint of 2 GB, and what each step costs."""
 
 from __future__ import annotations
 

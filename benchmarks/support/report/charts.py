@@ -185,13 +185,13 @@ def _restart(result: dict[str, Any]) -> list[Chart]:
     }
     return [
         Chart(
-            "Going on after a crash with 2 GB of tables (less is better)",
+            "Resuming after a crash with 2 GB of tables (less is better)",
             {
                 "from a checkpoint": seconds["checkpoint"],
                 "tfhybrid, from memory": seconds["memory"],
             },
             "{:.1f} s",
-            "From memory it goes on at the very step, and loses none.",
+            "From memory it resumes at the very step, and loses none.",
         )
     ]
 

@@ -30,7 +30,7 @@ class Say(keras.callbacks.Callback):
 
 
 position = tfhybrid.checkpoint.restore(model, sys.argv[2])
-sys.stdout.write(f"goes on at {position.epoch} {position.step}\n")
+sys.stdout.write(f"resumes at {position.epoch} {position.step}\n")
 callbacks = [
     tfhybrid.callbacks.BroadcastVariables(),
     tfhybrid.callbacks.Checkpoint(sys.argv[2]),

@@ -106,7 +106,7 @@ model.compile(
     keras.losses.BinaryCrossentropy(from_logits=True),
 )
 position = checkpoint.restore(model, directory)
-say(f"going on rank={tfhybrid.rank()} step={position.step}")
+say(f"resumes rank={tfhybrid.rank()} step={position.step}")
 batches = click_model.batches(steps, tfhybrid.size())
 left = [of_ranks[tfhybrid.rank()] for of_ranks in batches[position.step :]]
 if "passes" in options:

@@ -62,5 +62,5 @@ class Restarts:
 
 def begun_at(output: str) -> int:
     """Returns the step at which all ranks went on."""
-    (step,) = set(re.findall(r"going on rank=\d+ step=(\d+)", output))
+    (step,) = set(re.findall(r"resumes rank=\d+ step=(\d+)", output))
     return int(step)

@@ -108,7 +108,7 @@ def uninterrupted(start: Callable[..., Run]) -> dict[str, object]:
     return digests
 
 
-def test_goes_on_to_the_same_bits(start) -> None:
+def test_resumes_to_the_same_bits(start) -> None:
     wanted = uninterrupted(start)
     for first, last in ((0, 4), (4, 5), (5, STEPS)):
         run = start()
@@ -203,7 +203,7 @@ def test_several_steps_in_one_execution(start) -> None:
     assert start().position == (0, STEPS)
 
 
-def test_a_position_of_ones_own_goes_on_where_it_was_kept(start) -> None:
+def test_a_position_of_ones_own_resumes_where_it_was_kept(start) -> None:
     run = start()
     for step in range(3):
         checkpoint.keep_position(run.model, {"clicks": [10 * (step + 1), 7]})

@@ -33,7 +33,7 @@ def model() -> Iterator[keras.Model]:
 @pytest.mark.parametrize(
     "name", sorted(folder.parent.name for folder in OLDER.glob("*/worth.json"))
 )
-def test_it_is_restored_and_goes_on(name: str, model: keras.Model) -> None:
+def test_it_is_restored_and_trained(name: str, model: keras.Model) -> None:
     wanted = json.loads((OLDER / name / "worth.json").read_text())
     folders = [folder_of(OLDER / name, step) for step in checkpoint.steps(OLDER / name)]
     assert [found["problems"] for found in verify(folders)] == [[], []]

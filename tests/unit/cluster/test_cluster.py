@@ -171,7 +171,7 @@ def killed_at(cluster: Cluster, name: str, engine: Engine, version: int) -> None
 
 
 @pytest.mark.parametrize("trainers", [1, 2])
-def test_what_a_killed_node_has_left_goes_on(
+def test_what_a_killed_node_has_left_is_recovered(
     cluster: Cluster, tmp_path: Path, trainers: int
 ) -> None:
     """Nodes are killed at moments of chance: each step counts once, or not yet, on all of them."""
@@ -335,9 +335,9 @@ def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path
     with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
         os.kill(pid, signal.SIGSTOP)
-        goes_on = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))
-        goes_on.start()
+        resuming = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))
+        resuming.start()
         train(engines, first=2, steps=STEPS - 2)
         assert_rows(rows_of(engines[0]), 2)
-        goes_on.join()
+        resuming.join()
     assert node(cluster, "embedding-1")["state"] == "ready"

@@ -34,7 +34,7 @@ def registered(path: Path) -> Membership:
     return members
 
 
-def test_states_are_stored_and_taken_over(path: Path) -> None:
+def test_states_are_stored_and_loaded(path: Path) -> None:
     members = registered(path)
     assert members.view.missing() == []
     again = Membership(path, OWNERS)

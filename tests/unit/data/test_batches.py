@@ -89,7 +89,7 @@ def test_epochs_are_shuffled_differently_and_reproducibly():
 
 @given(worlds_up_to(30), st.booleans())
 @quick
-def test_resuming_anywhere_equals_going_on(world, shuffle):
+def test_resuming_anywhere_equals_one_run(world, shuffle):
     batches = rank_batches(*world, shuffle=shuffle)[-1]
     whole = numbers_of(batches, epochs=2)
 

@@ -77,7 +77,7 @@ def test_ranks_together_take_every_sample_once_in_equal_steps(
 
 @given(st.lists(st.integers(0, 12), max_size=5), st.integers(1, 4), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
-def test_resuming_anywhere_equals_going_on(tmp_path_factory, counts, batch_size, size):
+def test_resuming_anywhere_equals_one_run(tmp_path_factory, counts, batch_size, size):
     directory = published(tmp_path_factory.mktemp("stream"), *counts)
     whole_stream = stream(directory, batch_size, size - 1, size)
     whole = users_of(whole_stream.batches())

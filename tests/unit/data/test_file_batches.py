@@ -83,7 +83,7 @@ def test_ranks_together_take_every_sample_once_in_equal_steps(folder, world, shu
 
 @given(worlds(), st.booleans())
 @quick
-def test_resuming_anywhere_equals_going_on(folder, world, shuffle):
+def test_resuming_anywhere_equals_one_run(folder, world, shuffle):
     counts, unit, size, batch_size, window = world
     files = files_of(folder, counts, unit)
     batches = rank_batches(files, size, batch_size, window=window, shuffle=shuffle)[-1]

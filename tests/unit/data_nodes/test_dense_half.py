@@ -17,7 +17,7 @@ from tfhybrid.core.split_batches import TICKETS, number_places, place_of
 from tfhybrid.data import Ragged
 from tfhybrid.data_nodes.dense_half import (
     from_arrays,
-    restored,
+    lengthened,
     shortened,
     to_arrays,
 )
@@ -69,7 +69,7 @@ def test_places_come_back_in_the_smallest_type(
         places = np.array(words, np.int64).reshape(len(indices), len(whose))
         short = shortened(places, owners)
         assert short.dtype == dtype
-        same(restored(short, ticket, owners), places)
+        same(lengthened(short, ticket, owners), places)
 
 
 def test_places_are_those_that_owners_count() -> None:
@@ -82,7 +82,7 @@ def test_places_are_those_that_owners_count() -> None:
         for index, key in enumerate(its)
     }
     short = shortened(places, (2, 5))
-    back = restored(short, 77, (2, 5))
+    back = lengthened(short, 77, (2, 5))
     assert short.dtype == np.uint16
     assert [key_at[place] for place in back.ravel().tolist()] == keys.ravel().tolist()
 

@@ -66,7 +66,7 @@ def test_data_nodes_begin_at_a_position(tmp_path: Path, nodes: int, epoch: int, 
 @pytest.mark.parametrize("delivery", [PULL, PUSH])
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 1)])
 @pytest.mark.parametrize("first", [1, 5])
-def test_training_goes_on_with_other_data_nodes(
+def test_training_resumes_with_other_data_nodes(
     tmp_path: Path, before: int, after: int, first: int, delivery: str
 ) -> None:
     with split_job(tmp_path / "split", before, 2, 1) as job:

@@ -399,7 +399,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("victim", ["embedding-1", "data-0"])
-def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
+def test_a_job_whose_node_was_killed_resumes_within_the_bound(
     cluster: Cluster, tmp_path: Path, victim: str
 ) -> None:
     """The job of a killed embedding node goes on from memory; a data node is waited for."""

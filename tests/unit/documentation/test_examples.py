@@ -27,7 +27,7 @@ def test_it_reaches_what_it_can(example, auc, tmp_path, python):
 
 
 @pytest.mark.timeout(300)
-def test_the_job_that_may_be_killed_goes_on(tmp_path, python):
+def test_the_job_that_may_be_killed_resumes(tmp_path, python):
     for begun_at in (0, 4):  # all epochs, and then none
         run = python.run(str(EXAMPLES / "restartable.py"), str(tmp_path / "saved"), cwd=tmp_path)
         assert run.returncode == 0, run.stderr

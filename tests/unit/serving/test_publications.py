@@ -117,7 +117,7 @@ def test_a_reader_that_missed_deltas_goes_on_with_them_or_takes_the_base(sites):
 
 
 @pytest.mark.parametrize("saved", ["before", "after", "never"])
-def test_a_process_that_starts_again_goes_on_with_the_chain_or_begins_a_new_one(sites, saved):
+def test_a_process_that_starts_again_extends_the_chain_or_begins_a_new_one(sites, saved):
     site = sites()
     reader = site.reader()
     site.train(0, 1)
@@ -142,7 +142,7 @@ def test_a_process_that_starts_again_goes_on_with_the_chain_or_begins_a_new_one(
     reader.close()
 
 
-def test_a_clean_end_publishes_and_the_next_process_goes_on(sites):
+def test_a_clean_end_publishes_and_the_next_process_extends_the_chain(sites):
     site = sites()
     site.train(0)
     site.publish()
@@ -242,7 +242,7 @@ def _no_space(*_, **__):
     raise OSError(28, "No space left on device")
 
 
-def test_kill_9_at_each_step_leaves_a_publication_and_the_next_process_goes_on(
+def test_kill_9_at_each_step_leaves_a_publication_and_the_next_process_extends_the_chain(
     sites, monkeypatch, tmp_path: Path
 ):
     """What lies on the disk before each step is what a process that is killed there leaves."""

@@ -140,8 +140,8 @@ class Publisher:
         self.rules = rules
         self._place = earlier.place
         self._number = earlier.number
-        self._last = earlier.last if model.continues else None
-        self._incarnation = earlier.incarnation + (0 if model.continues else 1)
+        self._last = earlier.last if model.knows_changes else None
+        self._incarnation = earlier.incarnation + (0 if model.knows_changes else 1)
         self._auc = None if earlier.last is None else earlier.last[0].auc
         self._suspected = False  # whether the AUC had fallen at the last check
         self._lock = threading.Lock()

@@ -31,7 +31,7 @@ class Snapshot(NamedTuple):
     observed: Observed
 
 
-def continued_history(history: str, record: Record) -> str:
+def next_history(history: str, record: Record) -> str:
     """Returns the hash of a history after one more record."""
     digest = hashlib.blake2b(history.encode(), digest_size=8)
     digest.update(native.crc32c(record.payload).to_bytes(4, "little"))

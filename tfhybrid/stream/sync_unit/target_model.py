@@ -19,7 +19,7 @@ from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Position, Record
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
-from tfhybrid.stream.sync_unit.snapshot import Snapshot, continued_history
+from tfhybrid.stream.sync_unit.snapshot import Snapshot, next_history
 from tfhybrid.stream.sync_unit.submitted import Submitted
 from tfhybrid.stream.weights import weight_base
 from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
@@ -53,7 +53,7 @@ class TargetModel(Weights):
         published: Version and history of the last published weights. Default: nothing published.
 
     Attributes:
-        continues: Whether all changes since the last publication are known.
+        knows_changes: Whether all changes since the last publication are known.
         staleness: Staleness of the last 1000 updates: the number of other updates applied between
             the version that the update is based on and the update.
 
@@ -87,7 +87,7 @@ class TargetModel(Weights):
         self._history = ""
         self._observed = Observed()
         self._published = published
-        self.continues = False
+        self.knows_changes = False
         self.staleness: deque[int] = deque(maxlen=_STALENESS_OF)
         try:
             self._recover()
@@ -246,9 +246,9 @@ class TargetModel(Weights):
         try:
             dense = [np.asarray(each, np.float32) for each in dense]
             store.set_dense(dense, first.dense_states)
-            store.begin_with(first)
+            store.load_checkpoint(first)
             attributes = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
-            self._history = continued_history("", Record(b"", attributes))
+            self._history = next_history("", Record(b"", attributes))
             base = self._base_of(store)
             with store.frozen() as frozen:
                 weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
@@ -266,15 +266,15 @@ class TargetModel(Weights):
 
         Args:
             only_changed: Whether to freeze only the rows that changed since the last publication;
-                without effect unless `continues`.
+                without effect unless `knows_changes`.
         """
         with self._saving, contextlib.ExitStack() as stack:
             with self._lock:
                 store = self._opened()
                 frozen = stack.enter_context(
-                    store.frozen(_CURSOR, only_changed=only_changed and self.continues)
+                    store.frozen(_CURSOR, only_changed=only_changed and self.knows_changes)
                 )
-                if not self.continues:
+                if not self.knows_changes:
                     store.track_changes(_CURSOR)
                 observed, self._observed = self._observed, Observed()
                 snapshot = Snapshot(store, frozen, store.version, self._history, observed)
@@ -284,7 +284,7 @@ class TargetModel(Weights):
                 with self._lock:
                     self._observed = observed + self._observed
                 raise
-            self.continues = True
+            self.knows_changes = True
 
     def forget_scores(self) -> None:
         """Deletes the scores of the samples since the last publication; the next AUC lacks them."""
@@ -389,7 +389,7 @@ class TargetModel(Weights):
             if spec.shapes:
                 arrays = safetensors.numpy.load(record.payload)
                 self._store.set_dense([arrays[str(i)] for i in range(len(spec.shapes))])
-            self._history = continued_history("", record)
+            self._history = next_history("", record)
             self._meet_published()
         elif kind == "epoch":
             queue, term, *frontier = json.loads(record.attributes["epoch"])
@@ -404,7 +404,7 @@ class TargetModel(Weights):
         store = self._opened()
         store.apply(update.keys, update.values, update.rates, update.rows, update.event_time)
         self._ledger.applied[update.queue].add(update.range)
-        self._history = continued_history(self._history, record)
+        self._history = next_history(self._history, record)
         self._observed += Observed.from_json(update.observed, update.rows)
         self._meet_published()
 
@@ -413,7 +413,7 @@ class TargetModel(Weights):
         if self._published == (self.version, self._history):
             self._opened().track_changes(_CURSOR)
             self._observed = Observed()
-            self.continues = True
+            self.knows_changes = True
 
     def _opened(self) -> WeightStore:
         if self._store is None:

@@ -276,13 +276,13 @@ class WeightStore:
                 history = np.ascontiguousarray(rows.history).view(native.HISTORY)[:, 0]
             block = RowBlock(rows.keys, rows.embeddings, rows.states, history)
             self._writer(name).write_rows(block)
-        self._continue_from(base.version, base.optimizer_starts)
+        self._set_versions(base.version, base.optimizer_starts)
         self.event_time = base.event_time
         if base.event_time is not None:
             for name in self._stored:
                 self._writer(name).set_event_time(base.event_time)
 
-    def begin_with(self, first: FirstWeights) -> None:
+    def load_checkpoint(self, first: FirstWeights) -> None:
         """Writes the rows of a checkpoint to empty tables; the versions continue from its step.
 
         Args:
@@ -298,9 +298,9 @@ class WeightStore:
         if first.dense_states is not None:
             dense[DENSE_TABLE] = 0
         starts = {name: table.optimizer_start for name, table in first.tables.items()}
-        self._continue_from(first.version, {**dense, **starts})
+        self._set_versions(first.version, {**dense, **starts})
 
-    def _continue_from(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
+    def _set_versions(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
         for name in self._stored:
             self._engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version

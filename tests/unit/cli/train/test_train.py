@@ -132,7 +132,7 @@ def test_it_trains_what_a_script_trains(settings, write) -> None:
     assert found["scores"] == pytest.approx(scores)
 
 
-def test_it_goes_on_keeps_the_best_and_exports(settings, write, tmp_path) -> None:
+def test_it_resumes_keeps_the_best_and_exports(settings, write, tmp_path) -> None:
     settings["checkpoints"] = {"directory": str(tmp_path / "saved"), "max_to_keep": 1}
     settings["export"] = {"directory": str(tmp_path / "exported")}
     told = run(write(settings)).stdout

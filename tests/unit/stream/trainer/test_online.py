@@ -92,7 +92,7 @@ def test_fit_trains_each_row_once_and_equals_the_replay(site: Site):
     assert unit.standing()["video"][1] == 0
 
 
-def test_training_goes_on_where_it_ended(site: Site):
+def test_training_resumes_where_it_ended(site: Site):
     site.put(100)
     _train(site)
     tfhybrid.shutdown()
