@@ -27,7 +27,7 @@ from tests.parallel.conftest import common_directory
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.manifest import Manifest
-from tfhybrid.checkpoint.saving import Snapshot
+from tfhybrid.checkpoint.saving import ModelSnapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ConfigError
@@ -77,9 +77,9 @@ def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
     model = start()
     fit(model, 1)
     expected = state(model)
-    snapshot = Snapshot(model, directory, Position(1, 0))
+    snapshot = ModelSnapshot(model, directory, Position(1, 0))
     with pytest.raises(CheckpointError, match="is being saved"):
-        Snapshot(model, directory, Position(1, 0))
+        ModelSnapshot(model, directory, Position(1, 0))
     fit(model, 3, Position(1, 0))
     assert state(model)[0] != expected[0]
     distributed.together(snapshot.write)
@@ -94,7 +94,7 @@ def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
 def test_job_that_ends_first_leaves_no_checkpoint(directory):
     model = start()
     fit(model, 1)
-    snapshot = Snapshot(model, directory, Position(1, 0))
+    snapshot = ModelSnapshot(model, directory, Position(1, 0))
     leads = distributed.rank() == 0
     tfhybrid.shutdown()
     with pytest.raises(CheckpointError) if leads else contextlib.nullcontext():

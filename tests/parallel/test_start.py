@@ -11,7 +11,7 @@ from tfhybrid import distributed
 from tfhybrid.errors import StoreError
 from tfhybrid.job.connecting import Calling, Gathering
 from tfhybrid.job.lifelines import Lifelines
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.job.watch import Watch
 from tfhybrid.rpc.listener import listen
 
@@ -19,15 +19,15 @@ SECONDS = 60
 
 
 @pytest.fixture
-def own() -> Iterator[Member]:
+def own() -> Iterator[RankIdentity]:
     distributed.start()
     if distributed.size() == 1:
         pytest.skip("a rank alone has no lifelines")
-    yield Member(distributed.rank(), 0, "here", (0, 0), f"secret of {distributed.rank()}")
+    yield RankIdentity(distributed.rank(), 0, "here", (0, 0), f"secret of {distributed.rank()}")
     distributed.barrier()
 
 
-def watch(own: Member, caller: Member) -> Watch:
+def watch(own: RankIdentity, caller: RankIdentity) -> Watch:
     """Every rank but rank 0 is connected by `caller`."""
     rank_0 = own.rank == 0
     listener = listen(distributed.address()) if rank_0 else None

@@ -16,7 +16,7 @@ from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.data import ClickLog, IdSpace
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.stream_settings import StreamSettings
 
 CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
@@ -58,7 +58,7 @@ def test_the_replay_of_a_run(push: str, tmp_path: Path, shm_directory: Path):
         settings = StreamSettings.read(config)
         model = settings.remote_model("clicks", "test")
         journal = Path(settings.folder) / "models/clicks/journal"
-        until(lambda: model.standing() == {"video": (Position(ROWS // 100, 0), 0)}, seconds=60)
+        until(lambda: model.standing() == {"video": (QueuePosition(ROWS // 100, 0), 0)}, seconds=60)
         replay, updates = replayed(journal)
         keys = {name: np.arange(count) for name, count in IDS.items()}
         keys |= replay.spec.keys_of_weights()

@@ -49,6 +49,7 @@ ALIASES: set[tuple[str, str, str]] = {
     ),
     ("optimizers/__init__.py", "twin", "tfhybrid.optimizers.twin.twin"),
     ("stream/__init__.py", "LogQueue", "tfhybrid.stream.queues.log_queue.LogQueue"),
+    ("stream/__init__.py", "Position", "QueuePosition"),
     ("stream/__init__.py", "Queue", "tfhybrid.stream.queues.queue.Queue"),
     ("stream/__init__.py", "Record", "tfhybrid.stream.queues.queue.Record"),
     ("data/from_nodes.py", "join", "delivery"),

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid._keras import state_of
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.layers.table_proxy import TableProxy
 
 
-class BroadcastVariables(Joined):
+class BroadcastVariables(CollectiveCallback):
     """Callback that copies dense weights and optimizer state of one rank to all ranks at the start.
 
     Every rank must use it. Nothing is copied if the ranks have already trained together or restored

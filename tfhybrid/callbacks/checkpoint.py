@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid import checkpoint, distributed
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.callbacks.stop_signals import StopSignals
 from tfhybrid.checkpoint import broken_epoch
 from tfhybrid.data.position import Position
@@ -20,7 +20,7 @@ from tfhybrid.errors import ConfigError
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 
-class Checkpoint(Joined):
+class Checkpoint(CollectiveCallback):
     """Callback that saves dense weights, optimizer, tables and position, all of the same step.
 
     Every rank must use it. Training continues while the files are written. If writing fails, the

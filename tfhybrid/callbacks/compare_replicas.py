@@ -8,13 +8,13 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid import distributed
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.checkpoint.dense import saved_tables_of
 from tfhybrid.errors import ConfigError, ReplicaError
 from tfhybrid.job import current_job
 
 
-class CompareReplicas(Joined):
+class CompareReplicas(CollectiveCallback):
     """Callback that stops a job on several hosts if the replicas of a table differ.
 
     Every rank must use it. Every checkpoint compares replicas anyway, without interrupting

@@ -7,12 +7,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import evaluate
 
 
-class Evaluate(Joined):
+class Evaluate(CollectiveCallback):
     """Callback that writes AUC, log loss and more, over all ranks' samples, into an epoch's logs.
 
     Every rank must use it. Put it after `MetricAverage` and before callbacks that act on metrics:

@@ -6,12 +6,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 
 
-class FollowNodes(Joined):
+class FollowNodes(CollectiveCallback):
     """Callback that moves rows from draining embedding nodes, and to new ones.
 
     It checks at the beginning of each epoch whether `tfhybrid nodes drain` or `add` was called. All

@@ -8,11 +8,11 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid import distributed
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.errors import ConfigError
 
 
-class LearningRateWarmup(Joined):
+class LearningRateWarmup(CollectiveCallback):
     """Callback that raises the learning rate linearly over the first steps (Goyal et al., 2017).
 
     The Keras optimizer's rate, which tables without a rate of their own follow, and the tables' own

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid._keras import IS_KERAS_3
-from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.errors import UnsupportedError
 
 # Metrics whose variables can be summed over ranks.
@@ -30,7 +30,7 @@ _SUMMED = (
 )
 
 
-class MetricAverage(Joined):
+class MetricAverage(CollectiveCallback):
     """Callback that replaces the metrics of an epoch with metrics over the samples of all ranks.
 
     Every rank must use it. Put it before callbacks that act on metrics, such as `EarlyStopping`, so

@@ -37,7 +37,7 @@ POSITION_BYTES = 4096
 """Maximum size of a position, in bytes of JSON."""
 
 
-class Keeper:
+class DenseKeeper:
     """Keeper of a model's dense state at every step, on this rank. For the training thread alone.
 
     Args:
@@ -206,7 +206,7 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
     model.optimizer.build(model.trainable_variables)
     # Read now, because a checkpoint replaces the learning rate.
     resumption.configuration = _configuration(model, resumption.tables)
-    keeper = Keeper(resumption.kept, model, resumption.configuration)
+    keeper = DenseKeeper(resumption.kept, model, resumption.configuration)
     why_not = resumption.absence
     if why_not is None:
         why_not, position = _resume(keeper, whole)
@@ -250,7 +250,7 @@ def start(model: keras.Model, position: AnyPosition) -> None:
                 "instead"
             )
         return
-    keeper = Keeper(resumption.kept, model, resumption.configuration)
+    keeper = DenseKeeper(resumption.kept, model, resumption.configuration)
     distributed.together(lambda: keeper.start(position))
 
 
@@ -286,13 +286,13 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
         keeper.note(position)
 
 
-def keeper_of(model: keras.Model) -> Keeper | None:
-    """Returns the `Keeper` of a model, or `None` if its states are not kept."""
+def keeper_of(model: keras.Model) -> DenseKeeper | None:
+    """Returns the `DenseKeeper` of a model, or `None` if its states are not kept."""
     update = getattr(model.optimizer, "sparse_update", None)
     return None if update is None else update.keeper
 
 
-def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
+def _resume(keeper: DenseKeeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
     """Resumes, or returns the reason why not: the same on all ranks, beside the position."""
     if not whole:
         return "step, tables or weights=False was given", None

@@ -11,9 +11,9 @@ from tensorflow import keras
 
 from tfhybrid.checkpoint import best, storage
 from tfhybrid.checkpoint.best import Best
-from tfhybrid.checkpoint.manifest import Base
+from tfhybrid.checkpoint.manifest import BaseEntry
 from tfhybrid.checkpoint.restoring import restore_checkpoint
-from tfhybrid.checkpoint.saving import Snapshot, together
+from tfhybrid.checkpoint.saving import ModelSnapshot, together
 from tfhybrid.checkpoint.stored import steps
 from tfhybrid.data.position import AnyPosition
 from tfhybrid.errors import CheckpointError, ConfigError
@@ -78,7 +78,7 @@ class CheckpointManager:
         self.full_every = full_every
         # On rank 0: the base of the next delta. Set by the thread, and read after the thread has
         # ended.
-        self._base: Base | None = None
+        self._base: BaseEntry | None = None
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
 
@@ -116,7 +116,7 @@ class CheckpointManager:
         last = self._base
         base = last if last is not None and last.sequence + 1 < self.full_every else None
         track = self.full_every > 1
-        snapshot = Snapshot(self.model, self.directory, position, base=base, track=track)
+        snapshot = ModelSnapshot(self.model, self.directory, position, base=base, track=track)
         pin = None if best_by is None else Best(snapshot.step, *best_by)
         self._thread = threading.Thread(target=self._write, args=(snapshot, pin), name="checkpoint")
         self._thread.start()
@@ -150,7 +150,7 @@ class CheckpointManager:
         self._base = restored.base
         return restored.position
 
-    def _write(self, snapshot: Snapshot, pin: Best | None) -> None:
+    def _write(self, snapshot: ModelSnapshot, pin: Best | None) -> None:
         self._base = None
         try:
             self._base = snapshot.write(self.max_to_keep, pin)

@@ -89,7 +89,7 @@ class FileEntry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Base:
+class BaseEntry:
     """Base of a delta: its step, the CRC-32C of its manifest, and its number in the chain.
 
     A checkpoint with all rows has the number 0, the first delta after it the number 1.
@@ -229,7 +229,7 @@ class Manifest:
     ranks: int
     seed: int
     optimizer: str
-    base: Base | None
+    base: BaseEntry | None
     versions: dict[str, str]
     tables: dict[str, TableEntry]
     files: dict[str, FileEntry]
@@ -278,7 +278,7 @@ class Manifest:
         """Number of deltas since the last checkpoint with all rows; 0 if this is that one."""
         return 0 if self.base is None else self.base.sequence + 1
 
-    def write(self, folder: Location) -> Base:
+    def write(self, folder: Location) -> BaseEntry:
         """Writes manifest.json and forces it to disk; returns the base for the next delta.
 
         Raises:
@@ -287,7 +287,7 @@ class Manifest:
         fields = dataclasses.asdict(self)
         content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
         storage.write(folder / MANIFEST, content)
-        return Base(self.step, native.crc32c(content), self.sequence)
+        return BaseEntry(self.step, native.crc32c(content), self.sequence)
 
     @classmethod
     def read(cls, folder: Location) -> Manifest:
@@ -313,7 +313,7 @@ class Manifest:
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
                 epoch, step = raw["position"]
                 raw["position"] = {"epoch": epoch, "step": step}
-            raw["base"] = None if raw["base"] is None else Base(**raw["base"])
+            raw["base"] = None if raw["base"] is None else BaseEntry(**raw["base"])
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
             manifest = cls(**raw)

@@ -22,10 +22,10 @@ from tfhybrid.checkpoint import (
     lineage,
     storage,
 )
-from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
+from tfhybrid.checkpoint.manifest import DENSE, BaseEntry, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, TableUpdate, newest, steps
-from tfhybrid.checkpoint.table_file import Rows
+from tfhybrid.checkpoint.table_file import StoredRows
 from tfhybrid.core import native, passes
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
@@ -127,7 +127,7 @@ class Restored(NamedTuple):
     """
 
     position: Any
-    base: Base | None
+    base: BaseEntry | None
 
 
 def restore_checkpoint(
@@ -230,7 +230,7 @@ class _Checked(NamedTuple):
     """Checkpoint that fits the model: its dense weights and, on leaders, each table's updates."""
 
     stored: StoredCheckpoint
-    base: Base | None  # the base for the next delta, if changes are tracked
+    base: BaseEntry | None  # the base for the next delta, if changes are tracked
     updates: dict[str, list[TableUpdate]]
     weights: dense.Matched | None
 
@@ -369,7 +369,7 @@ def _is_of_waiting(name: str, manifest: Manifest) -> bool:
     return awaited != name and awaited in manifest.tables
 
 
-def _history(block: Rows, entry: TableEntry) -> np.ndarray:
+def _history(block: StoredRows, entry: TableEntry) -> np.ndarray:
     """Returns the rows' histories; if none were saved, as if all had just been updated."""
     if not entry.history:
         return entry.just_updated(len(block.keys))

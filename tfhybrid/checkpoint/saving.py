@@ -22,7 +22,7 @@ from tfhybrid.checkpoint.manifest import (
     DENSE,
     FORMAT,
     MANIFEST,
-    Base,
+    BaseEntry,
     FileEntry,
     Manifest,
     TableEntry,
@@ -77,7 +77,7 @@ def save(
     tfhybrid.checkpoint.save(model, "checkpoints/", tfhybrid.data.Position(epoch=1, step=0))
     ```
     """
-    snapshot = Snapshot(model, directory, position)
+    snapshot = ModelSnapshot(model, directory, position)
     together(lambda: snapshot.write(max_to_keep))
     return snapshot.folder
 
@@ -107,7 +107,7 @@ class _Part(NamedTuple):
     number: int | None
 
 
-class Snapshot:
+class ModelSnapshot:
     """Model at one step, frozen without a copy of its tables.
 
     Every rank creates a snapshot between two steps and then calls `write`, which may run on another
@@ -136,7 +136,7 @@ class Snapshot:
         directory: str | os.PathLike[str],
         position: AnyPosition,
         *,
-        base: Base | None = None,
+        base: BaseEntry | None = None,
         track: bool = False,
     ) -> None:
         self.step = int(model.optimizer.iterations)
@@ -147,7 +147,7 @@ class Snapshot:
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
         together(self._claim)
-        self._base: Base | None = distributed.broadcast_object(base)
+        self._base: BaseEntry | None = distributed.broadcast_object(base)
         self._position = cursor_of(position)
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
@@ -169,7 +169,9 @@ class Snapshot:
                 "not see"
             )
 
-    def write(self, max_to_keep: int | None = None, pin: best.Best | None = None) -> Base | None:
+    def write(
+        self, max_to_keep: int | None = None, pin: best.Best | None = None
+    ) -> BaseEntry | None:
         """Writes this rank's part of the checkpoint, which appears complete or not at all.
 
         Rank 0 waits for the other leaders. May be called once, on any thread.
@@ -242,7 +244,7 @@ class Snapshot:
             raise
         self._share.announce(note)
 
-    def _write(self) -> tuple[Base, int]:
+    def _write(self) -> tuple[BaseEntry, int]:
         """Writes the checkpoint together with the other leaders; also returns its size."""
         unfinished = self._share.unfinished
         if unfinished is None:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tfhybrid.checkpoint import best, storage
-from tfhybrid.checkpoint.manifest import MANIFEST, Base, FileEntry, Manifest, TableEntry
+from tfhybrid.checkpoint.manifest import MANIFEST, BaseEntry, FileEntry, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.table_file import Rows, digest, read_evicted, read_rows
+from tfhybrid.checkpoint.table_file import StoredRows, digest, read_evicted, read_rows
 from tfhybrid.errors import CheckpointError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -33,10 +33,10 @@ class TableUpdate(NamedTuple):
     """Changes of a checkpoint to a table, relative to its base."""
 
     evicted: np.ndarray  # int64 [n]: keys whose rows are removed before `rows` are added
-    blocks: Iterable[Rows]
+    blocks: Iterable[StoredRows]
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """Checkpoint of a chain: its folder and manifest."""
 
     folder: Location
@@ -64,7 +64,7 @@ class StoredCheckpoint:
     ```
     """
 
-    chain: tuple[Link, ...]
+    chain: tuple[ChainLink, ...]
 
     @classmethod
     def open(cls, folder: Location) -> StoredCheckpoint:
@@ -76,7 +76,7 @@ class StoredCheckpoint:
         Raises:
             CheckpointError: A manifest is missing or damaged, or is not that of the delta's base.
         """
-        chain = [Link(folder, Manifest.read(folder))]
+        chain = [ChainLink(folder, Manifest.read(folder))]
         while (base := chain[0].manifest.base) is not None:
             chain.insert(0, _open_base(chain[0].folder, base))
         return cls(tuple(chain))
@@ -91,9 +91,9 @@ class StoredCheckpoint:
         """The checkpoint's own manifest; also a delta's counts all rows of the tables."""
         return self.chain[-1].manifest
 
-    def base(self) -> Base:
+    def base(self) -> BaseEntry:
         """Returns this checkpoint as the base of the next delta."""
-        return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
+        return BaseEntry(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:
         """Verifies the size, checksum and rows of every file, including those of the bases.
@@ -148,7 +148,7 @@ class StoredCheckpoint:
                 evicted = read_evicted(folder / entry.evicted)
             yield TableUpdate(evicted, _blocks(folder, entry))
 
-    def rows(self, table: str) -> list[Rows]:
+    def rows(self, table: str) -> list[StoredRows]:
         """Returns a table's rows in blocks; in the order of creation if no row is ever evicted.
 
         Blocks are views of mapped files, except for a delta, whose rows are merged in memory.
@@ -157,7 +157,7 @@ class StoredCheckpoint:
             CheckpointError: The checkpoint has no such table, a file does not match its manifest,
                 or rows are missing.
         """
-        blocks: list[Rows] = []
+        blocks: list[StoredRows] = []
         for update in self.updates(table):
             if len(update.evicted):
                 blocks = [_without(block, update.evicted) for block in blocks]
@@ -172,14 +172,14 @@ class StoredCheckpoint:
             )
         return [merged]
 
-    def _links(self, table: str) -> list[Link]:
+    def _links(self, table: str) -> list[ChainLink]:
         """Returns the part of the chain that a table needs, from the last one with all its rows."""
         if table not in self.manifest.tables:
             raise CheckpointError(
                 f"{self.folder} has the tables {sorted(self.manifest.tables)}. Received: {table!r}"
             )
         last = self.manifest.tables[table]
-        links: list[Link] = []
+        links: list[ChainLink] = []
         for link in reversed(self.chain):
             entry = link.manifest.tables.get(table)
             shape = entry and (entry.dim, *entry.state_shape, entry.history)
@@ -261,7 +261,7 @@ def newest(directory: Location, existing: list[int], step: int | None = None) ->
     return folder_of(directory, existing[-1] if step is None else step)
 
 
-def is_base(directory: Location, base: Base) -> bool:
+def is_base(directory: Location, base: BaseEntry) -> bool:
     """Returns whether the base of a delta still exists in a directory."""
     folder = folder_of(directory, base.step)
     try:
@@ -314,7 +314,7 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
             storage.remove(folder_of(directory, step), MANIFEST)
 
 
-def _open_base(folder: Location, base: Base) -> Link:
+def _open_base(folder: Location, base: BaseEntry) -> ChainLink:
     base_folder = folder_of(folder.parent, base.step)
     try:
         checksum = _checksum(base_folder)
@@ -327,16 +327,16 @@ def _open_base(folder: Location, base: Base) -> Link:
     if not same:
         raise CheckpointError(
             f"{folder} is a delta of a checkpoint other than {base_folder}: wanted {base}. "
-            f"Received: {Base(manifest.step, checksum, manifest.sequence)}"
+            f"Received: {BaseEntry(manifest.step, checksum, manifest.sequence)}"
         )
-    return Link(base_folder, manifest)
+    return ChainLink(base_folder, manifest)
 
 
 def _checksum(folder: Location) -> int:
     return FileEntry.of(folder / MANIFEST).crc32c
 
 
-def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
+def _blocks(folder: Location, entry: TableEntry) -> Iterator[StoredRows]:
     """Yields the rows of a table's files; then checks their number if the table is whole."""
     rows = 0
     for file in entry.files:
@@ -369,16 +369,16 @@ def check_digest(folder: Location, table: str, entry: TableEntry, digests: Itera
         )
 
 
-def _merged(blocks: list[Rows]) -> Rows:
+def _merged(blocks: list[StoredRows]) -> StoredRows:
     """Merges blocks: a key keeps its first position and its last row."""
-    all_rows = Rows(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
+    all_rows = StoredRows(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
     _, first, numbers = np.unique(all_rows.keys, return_index=True, return_inverse=True)
     last = np.empty(len(first), np.int64)
     last[numbers] = np.arange(len(all_rows.keys))  # for equal indices NumPy keeps the last value
     rows = last[np.argsort(first)]
-    return Rows(*(array[rows] for array in all_rows))
+    return StoredRows(*(array[rows] for array in all_rows))
 
 
-def _without(block: Rows, keys: np.ndarray) -> Rows:
+def _without(block: StoredRows, keys: np.ndarray) -> StoredRows:
     stays = ~np.isin(block.keys, keys)
-    return Rows(*(array[stays] for array in block))
+    return StoredRows(*(array[stays] for array in block))

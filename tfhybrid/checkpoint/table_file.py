@@ -35,7 +35,7 @@ _DTYPES = {
 }
 
 
-class Rows(NamedTuple):
+class StoredRows(NamedTuple):
     """Block of a table's rows."""
 
     keys: np.ndarray  # int64 [n]
@@ -130,7 +130,9 @@ def read_names(path: Location) -> dict[str, str]:
     return names
 
 
-def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history: bool) -> Rows:
+def read_rows(
+    path: Location, dim: int, state_shape: tuple[int, int], *, history: bool
+) -> StoredRows:
     """Maps the rows of a file.
 
     Args:
@@ -156,7 +158,7 @@ def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history
         raise CheckpointError(
             f"{path} must have the arrays {expected}. Received: {str(received)[:300]}"
         )
-    return Rows(**({"history": no_history(rows)} | arrays))
+    return StoredRows(**({"history": no_history(rows)} | arrays))
 
 
 def read_evicted(path: Location) -> np.ndarray:
@@ -172,7 +174,7 @@ def read_evicted(path: Location) -> np.ndarray:
     return arrays["keys"]
 
 
-def arrays_of(block: Rows) -> dict[str, np.ndarray]:
+def arrays_of(block: StoredRows) -> dict[str, np.ndarray]:
     """Returns the arrays to save for a block of rows, by name; no history if it is empty."""
     arrays = {name: np.ascontiguousarray(array) for name, array in block._asdict().items()}
     if not arrays["history"].shape[1]:
@@ -180,13 +182,13 @@ def arrays_of(block: Rows) -> dict[str, np.ndarray]:
     return arrays
 
 
-def parts(block: Rows, rows: int) -> Iterator[Rows]:
+def parts(block: StoredRows, rows: int) -> Iterator[StoredRows]:
     """Cuts a block into parts of at most `rows` rows, without copying."""
     for first in range(0, len(block.keys), rows):
-        yield Rows(*(array[first : first + rows] for array in block))
+        yield StoredRows(*(array[first : first + rows] for array in block))
 
 
-def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarray]:
+def sorted_keys(blocks: Sequence[StoredRows], what: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of all blocks in ascending order, and their indices in the blocks.
 
     Args:
@@ -207,7 +209,7 @@ def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarr
     return keys, indices
 
 
-def digest(block: Rows) -> int:
+def digest(block: StoredRows) -> int:
     """Returns the digest of a block. The sum over a table's blocks, modulo 2^64, is the table's."""
     return native.rows_digest(*block)
 

@@ -37,7 +37,7 @@ from tfhybrid.core import native
 from tfhybrid.data.file_names import files_of
 from tfhybrid.errors import ConfigError
 from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
-from tfhybrid.planner.step_seconds import Work
+from tfhybrid.planner.step_seconds import MeasuredWork
 from tfhybrid.planner.step_seconds import measure as step_seconds
 from tfhybrid.planner.step_traffic import fast_tier_of
 from tfhybrid.settings import shm_directory
@@ -236,7 +236,7 @@ def plan(
         rows_of_host = math.ceil(count / hosts) if sharded else count
         fitting = int(rows_of_host * free / (2 * predicted["peak"]))
         measured = max(1, min(rows_of_host, _MEASURED_ROWS, fitting))
-        work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
+        work = MeasuredWork(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
         predicted["of_a_step"]["measured_rows"] = measured
         predicted["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
     _show_plan(predicted, _show, as_json)

@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0
 
 
-class Keeper:
+class ProcessKeeper:
     """Ray actor that keeps one process running on its machine.
 
     Args:
@@ -133,7 +133,7 @@ def stop(cluster: Cluster) -> None:
 
 
 def told(cluster: Cluster) -> dict[str, dict[str, int | None]]:
-    """Returns `Keeper.told` of each process, by its name.
+    """Returns `ProcessKeeper.told` of each process, by its name.
 
     Left out are processes whose actor does not run at the moment.
 
@@ -212,7 +212,7 @@ def _place(ray: Any, cluster: Cluster, processes: Sequence[PlacedProcess]) -> No
             taken[machines[bundle]] = before + process.cpus
             strategy = strategies.PlacementGroupSchedulingStrategy(group, bundle)
             processors = process.cpus or _LITTLE
-        keeper = ray.remote(Keeper).options(
+        keeper = ray.remote(ProcessKeeper).options(
             name=process.name,
             lifetime="detached",
             max_restarts=-1,

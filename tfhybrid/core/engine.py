@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfhybrid.core import native
-from tfhybrid.core.meetings import Meeting, Standing
+from tfhybrid.core.meetings import Meeting, MeetingProgress
 from tfhybrid.core.update import Update, UpdateChoices
 
 # How long a rank waits for its leader to create a table; the leader may load data first.
@@ -171,9 +171,9 @@ class Engine:
         )
         return native.RankState(state.value), description
 
-    def standing(self) -> Standing:
+    def standing(self) -> MeetingProgress:
         """Returns this rank's progress through the meetings of all ranks."""
-        standing = Standing()
+        standing = MeetingProgress()
         self.call("meeting_progress_get", ctypes.byref(standing))
         return standing
 

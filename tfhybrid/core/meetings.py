@@ -14,7 +14,7 @@ _MAX_NAME = 100
 _MAX_NAMES = 8
 
 
-class Standing(ctypes.Structure):
+class MeetingProgress(ctypes.Structure):
     """A rank's progress through meetings: `tfhybrid_meeting_progress`."""
 
     _fields_ = [

@@ -75,7 +75,7 @@ class Lookahead:
         """
         groups = _Groups(self, iter(elements), keys_of, engine)
         in_step = None if boundary is None else _InStep(boundary, max(self.length, self.ahead))
-        window: collections.deque[_Group] = collections.deque()
+        window: collections.deque[_PassGroup] = collections.deque()
         try:
             while True:
                 while len(window) <= self.ahead and groups.has_next(window):
@@ -91,7 +91,9 @@ class Lookahead:
             in_step.end()
 
 
-def _through(window: Sequence[_Group], groups: _Groups, in_step: _InStep | None) -> Iterator[Any]:
+def _through(
+    window: Sequence[_PassGroup], groups: _Groups, in_step: _InStep | None
+) -> Iterator[Any]:
     """Yields the elements of the first announced group."""
     first, *others = window
     behind = sum(len(group.elements) for group in others)
@@ -156,7 +158,7 @@ class _InStep:
 
 
 @dataclasses.dataclass
-class _Group:
+class _PassGroup:
     """The elements of a pass, and the pass itself after it was announced."""
 
     elements: list[Any]
@@ -187,7 +189,7 @@ class _Groups:
         self._elements = elements
         self._keys_of = keys_of
         self._engine = engine
-        self._next: _Group | None = None  # read, but not announced
+        self._next: _PassGroup | None = None  # read, but not announced
         # Elements that are read, but in no group yet, with their keys.
         self._left: collections.deque[tuple[Any, BatchKeys]] = collections.deque()
 
@@ -196,7 +198,7 @@ class _Groups:
         """Whether a group was read that is not announced, because there was no room for it."""
         return self._next is not None
 
-    def put_back(self, group: _Group, batch: int) -> None:
+    def put_back(self, group: _PassGroup, batch: int) -> None:
         """Makes the elements of a group, starting with number `batch`, the next ones to read."""
         for source, first in ((self._next, 0), (group, batch)):
             if source is not None:
@@ -204,7 +206,7 @@ class _Groups:
                 self._left.extendleft(reversed(list(rest)))
         self._next = None
 
-    def has_next(self, standing: Iterable[_Group]) -> bool:
+    def has_next(self, standing: Iterable[_PassGroup]) -> bool:
         """Returns whether there is another pass, and memory for it besides the `standing` ones."""
         self._next = self._next or self._gather()
         if self._next is None or self._limits.most_bytes is None:
@@ -212,7 +214,7 @@ class _Groups:
         taken = sum(group.size for group in standing)
         return self._next.size + taken <= self._limits.most_bytes
 
-    def announce(self) -> _Group:
+    def announce(self) -> _PassGroup:
         """Announces the pass that `has_next` found."""
         group, self._next = self._next, None
         assert group is not None
@@ -222,8 +224,8 @@ class _Groups:
             )
         return group
 
-    def _gather(self) -> _Group | None:
-        group = _Group([], [])
+    def _gather(self) -> _PassGroup | None:
+        group = _PassGroup([], [])
         most = self._limits.most_bytes
         while len(group.elements) < self._limits.length:
             batch = self._left.popleft() if self._left else self._read()

@@ -24,7 +24,7 @@ GROUPS = (None, LABEL)
 
 
 @dataclasses.dataclass
-class _Group:
+class _LabelGroup:
     """Samples of one label value that do not fill a batch yet."""
 
     samples: int = 0
@@ -67,7 +67,7 @@ def by_label(elements: Iterable[Any]) -> Iterator[Any]:
     [labels.values for _, labels in by_label(batches)]  # [0.0, 0.0] and [1.0]
     ```
     """
-    groups: dict[bytes, _Group] = {}
+    groups: dict[bytes, _LabelGroup] = {}
     structure: Structure = {}
     size = 0
     for element in elements:
@@ -78,7 +78,7 @@ def by_label(elements: Iterable[Any]) -> Iterator[Any]:
         values, numbers = np.unique(labels, return_inverse=True)
         for number in range(len(values)):
             rows = np.flatnonzero(numbers == number)
-            group = groups.setdefault(values[number : number + 1].tobytes(), _Group())
+            group = groups.setdefault(values[number : number + 1].tobytes(), _LabelGroup())
             group.add(len(rows), [_taken(leaf, rows) for leaf in leaves])
             while group.samples >= size:
                 yield unflatten(structure, group.take(size))

@@ -14,7 +14,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Answer, Called, Caller
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 
 # Deliveries of rows to the trainer, as messages spell them; `SentKeys.join` explains them.
@@ -121,7 +121,7 @@ class KeyLinks:
         links = cls([])
         try:
             for share, (node, address) in enumerate(nodes):
-                greeting = Greeting(Link.BATCHES, name, session, share=share).text()
+                greeting = Greeting(Purpose.BATCHES, name, session, share=share).text()
                 wrap = dialled(tls, node)
                 link = listener.dial(address, token, greeting, _CONNECT_SECONDS, silence, wrap)
                 links._callers.append(Caller(link, node))

@@ -32,7 +32,7 @@ from tfhybrid.embedding_nodes.store_copy import (
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.rpc.tls import dialled
@@ -101,7 +101,7 @@ class EmbeddingNode:
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
         """Answers the calls of a job's rank 0, or of a data node, until it is gone."""
-        if greeting.to == Link.BATCHES:
+        if greeting.to == Purpose.BATCHES:
             answer_calls(link, key_calls(self._of_session(greeting).engine))
         calls: dict[str, OwnedStore] = {}
 
@@ -170,7 +170,7 @@ class EmbeddingNode:
         """
         host, port = source["address"]
         node, share = str(source["node"]), int(source["share"])
-        greeting = Greeting(Link.STORE, self._name, str(source["session"]), 0, share)
+        greeting = Greeting(Purpose.STORE, self._name, str(source["session"]), 0, share)
         try:
             link = listener.dial(
                 (str(host), int(port)),
@@ -213,16 +213,16 @@ class EmbeddingNode:
 
     def _take(self, greeting: Greeting, link: socket.socket) -> None:
         store = self._of_session(greeting)
-        if greeting.to == Link.STORE:
+        if greeting.to == Purpose.STORE:
             arguments = (store, greeting, link)
             threading.Thread(target=self._give, args=arguments, daemon=True).start()
             return
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)
-            if greeting.to == Link.ROWS:
+            if greeting.to == Purpose.ROWS:
                 split_batches.send_rows(store.engine, greeting.rank, link, greeting.name)
-            elif greeting.to == Link.STAGED:
+            elif greeting.to == Purpose.STAGED:
                 store.engine.connect_owner(greeting.host, LinkPurpose.UPDATES, link, greeting.name)
             else:
                 purpose = LinkPurpose[greeting.to.name]

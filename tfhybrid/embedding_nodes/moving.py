@@ -18,7 +18,7 @@ from typing import Any
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.membership import View
 from tfhybrid.cluster.registration import call_metadata
-from tfhybrid.embedding_nodes.node_session import Joined, begin_share
+from tfhybrid.embedding_nodes.node_session import NodeSession, begin_share
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
@@ -83,7 +83,7 @@ class Mover:
             _log.warning("No shard can move: %s", error)
             return []
 
-    def move(self, nodes: Joined, planned: Sequence[Move]) -> Joined:
+    def move(self, nodes: NodeSession, planned: Sequence[Move]) -> NodeSession:
         """Moves shards, while all ranks wait between two steps with all updates applied.
 
         The first move that fails is logged; it and the moves behind it are left out.
@@ -109,7 +109,7 @@ class Mover:
             _log.info("Shard %d has moved from %s to %s", each.share, each.origin, each.to)
         return nodes
 
-    def _moved(self, nodes: Joined, planned: Move) -> Joined:
+    def _moved(self, nodes: NodeSession, planned: Move) -> NodeSession:
         with contextlib.closing(self._call()) as metadata:
             view = View.from_json(metadata.ask("view")[0])
         nodes = dataclasses.replace(nodes, allocation_epoch=view.epoch)
@@ -196,12 +196,12 @@ class Mover:
 
 def move_share(
     engine: NodesEngine,
-    nodes: Joined,
+    nodes: NodeSession,
     share: int,
     target: Caller,
     address: tuple[str, int],
     commit: Callable[[], int],
-) -> Joined:
+) -> NodeSession:
     """Moves a shard; on rank 0, while all ranks wait between two steps.
 
     Args:

@@ -24,10 +24,10 @@ from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.read_log import ReadLog
 from tfhybrid.data_nodes.tickets import TicketBook
 from tfhybrid.embedding_nodes.embedding_node import ACCEPTED
-from tfhybrid.embedding_nodes.node_session import Joined, dial_node
+from tfhybrid.embedding_nodes.node_session import NodeSession, dial_node
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.tls import Tls
 
@@ -53,7 +53,7 @@ class NodeLinks:
     def __init__(
         self,
         engine: NodesEngine,
-        nodes: Joined,
+        nodes: NodeSession,
         token: str,
         name: str,
         silence: float,
@@ -92,7 +92,7 @@ class NodeLinks:
             self._connected = True
 
     @property
-    def nodes(self) -> Joined:
+    def nodes(self) -> NodeSession:
         """Nodes of the job, as of the last move of a shard."""
         return self._nodes
 
@@ -149,7 +149,7 @@ class NodeLinks:
         for feed in self._epochs.under_way:
             feed.settle()
 
-    def follow(self, nodes: Joined) -> None:
+    def follow(self, nodes: NodeSession) -> None:
         """Connects this rank to the new nodes of shards that have moved; between two steps.
 
         Call it while the data sets are paused. Those with an epoch in progress learn of the new
@@ -208,28 +208,30 @@ class NodeLinks:
                 self._rank = rank
 
     def _connect_rows(self, share: int, rank: int) -> None:
-        link = self._dialled(share, Link.ROWS, rank)
+        link = self._dialled(share, Purpose.ROWS, rank)
         owner, node = self._engine.first_node + share, self._nodes.names[share]
         split_batches.receive_rows(self._engine, owner, link, node)
 
     def _dial_data(self, node: str) -> MessageLink:
         address = address_of(self._metadata, self._token, self._name, node, self._tls)
-        greeting = Greeting(Link.CALLS, self._name, self._nodes.session)
+        greeting = Greeting(Purpose.CALLS, self._name, self._nodes.session)
         link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
         return MessageLink(link, node)
 
     def _connect(self, share: int) -> None:
         host, node = self._engine.first_node + share, self._nodes.names[share]
-        self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
+        self._engine.connect_owner(
+            host, LinkPurpose.READS, self._dialled(share, Purpose.READS), node
+        )
         if not self._leads:
             return
         if self._engine.host == 0:  # before updates: the node answers the first one on this link
-            link = self._dialled(share, Link.STAGED)
+            link = self._dialled(share, Purpose.STAGED)
             self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
-        link = self._dialled(share, Link.UPDATES)
+        link = self._dialled(share, Purpose.UPDATES)
         self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
 
-    def _dialled(self, share: int, to: Link, rank: int = 0) -> socket.socket:
+    def _dialled(self, share: int, to: Purpose, rank: int = 0) -> socket.socket:
         node, address = self._nodes.names[share], self._nodes.addresses[share]
         session, host = self._nodes.session, self._engine.host
         greeting = Greeting(to, self._name, session, host, share, rank)

@@ -18,7 +18,7 @@ from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 
 _CONNECT_SECONDS = 30.0
@@ -27,7 +27,7 @@ _TRIES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class NodeSession:
     """Nodes of a job, as all its ranks know them.
 
     Args:
@@ -45,7 +45,9 @@ class Joined:
     data: tuple[str, ...] = ()
 
 
-def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None) -> Joined:
+def find_nodes(
+    metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None
+) -> NodeSession:
     """Asks the metadata node for the nodes of the cluster; on rank 0.
 
     Waits until all owners of shards are ready, for 60 seconds at the longest.
@@ -64,7 +66,9 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
-    return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data"))
+    return NodeSession(
+        secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data")
+    )
 
 
 def find_and_begin(
@@ -77,7 +81,7 @@ def find_and_begin(
     *,
     resumes: bool,
     tls: Tls | None = None,
-) -> tuple[Joined, NodeCalls]:
+) -> tuple[NodeSession, NodeCalls]:
     """Finds the nodes and has them serve the job; on rank 0.
 
     Tries again, five times in all, if a shard moves between the two.
@@ -111,7 +115,7 @@ def find_and_begin(
 
 
 def begin(
-    nodes: Joined,
+    nodes: NodeSession,
     token: str,
     name: str,
     silence: float,
@@ -147,7 +151,7 @@ def begin(
     callers: list[Caller] = []
     try:
         for share, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-            greeting = Greeting(Link.CALLS, name)
+            greeting = Greeting(Purpose.CALLS, name)
             link = dial_node(node, address, token, greeting, silence, tls)
             callers.append(Caller(link, node))
             _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, share, resumes), patience)
@@ -159,7 +163,7 @@ def begin(
 
 
 def begin_share(
-    nodes: Joined,
+    nodes: NodeSession,
     share: int,
     node: str,
     address: tuple[str, int],
@@ -195,7 +199,9 @@ def begin_share(
         StaleEpochError: The node knows another allocation epoch.
         StoreError: The node cannot be reached, or is draining.
     """
-    caller = Caller(dial_node(node, address, token, Greeting(Link.CALLS, name), silence, tls), node)
+    caller = Caller(
+        dial_node(node, address, token, Greeting(Purpose.CALLS, name), silence, tls), node
+    )
     try:
         caller.ask("begin", _beginning(nodes, job, hosts, share, resumes))
     except BaseException:
@@ -205,7 +211,7 @@ def begin_share(
 
 
 def _beginning(
-    nodes: Joined, job: str, hosts: Sequence[int], share: int, resumes: bool
+    nodes: NodeSession, job: str, hosts: Sequence[int], share: int, resumes: bool
 ) -> dict[str, object]:
     return {
         "job": job,

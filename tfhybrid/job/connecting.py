@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.rpc.listener import Door, dial, probed
 
 CONNECT_SECONDS = 30
@@ -38,7 +38,7 @@ class Invitation:
 
     address: tuple[str, int]
     token: str
-    host: Member
+    host: RankIdentity
 
     def to_json(self) -> str:
         """Returns the invitation as one line of JSON."""
@@ -52,13 +52,13 @@ class Invitation:
             ValueError, TypeError: The text is not an invitation.
         """
         host, port, token, member = json.loads(text)
-        return cls((str(host), int(port)), str(token), Member.from_json(member))
+        return cls((str(host), int(port)), str(token), RankIdentity.from_json(member))
 
 
 class Connecting(Protocol):
     """One rank's side of connecting with the others. One thread calls all methods."""
 
-    def step(self, seconds: float) -> Mapping[socket.socket, Member]:
+    def step(self, seconds: float) -> Mapping[socket.socket, RankIdentity]:
         """Works on the connections for about `seconds`; returns new connections and their peers.
 
         The caller closes the sockets.
@@ -99,7 +99,7 @@ class Gathering:
     def __init__(
         self,
         listener: socket.socket,
-        own: Member,
+        own: RankIdentity,
         ranks: int,
         silence: float,
         server: Server | None = None,
@@ -113,7 +113,7 @@ class Gathering:
         self._server = server
         self._stored = False  # whether the server has the invitation
 
-    def step(self, seconds: float) -> dict[socket.socket, Member]:
+    def step(self, seconds: float) -> dict[socket.socket, RankIdentity]:
         """Accepts ranks for up to `seconds`; returns new connections and their ranks.
 
         Raises:
@@ -124,7 +124,7 @@ class Gathering:
         links = {}
         for greeting, link in self._door.arrivals(seconds):
             try:
-                member = Member.from_json(greeting)
+                member = RankIdentity.from_json(greeting)
             except ValueError:
                 link.close()
                 continue
@@ -173,17 +173,17 @@ class Calling:
         source: Invitation, or the launcher's server that will hold it.
     """
 
-    def __init__(self, own: Member, silence: float, source: Invitation | Server) -> None:
+    def __init__(self, own: RankIdentity, silence: float, source: Invitation | Server) -> None:
         self._own = own
         self._silence = silence
         self._source = source
         self._connected = False
-        self._host: Member | None = source.host if isinstance(source, Invitation) else None
+        self._host: RankIdentity | None = source.host if isinstance(source, Invitation) else None
         self._pause = 0.05
         self._next = 0.0
         self._deadline: float | None = None  # set by the first attempt
 
-    def step(self, seconds: float) -> dict[socket.socket, Member]:
+    def step(self, seconds: float) -> dict[socket.socket, RankIdentity]:
         """Gets the invitation and tries to connect; returns the connection once it is made.
 
         Raises:

@@ -11,7 +11,7 @@ from tfhybrid.cluster.node_options import parsed_address, read_token
 from tfhybrid.embedding_nodes.moving import Mover
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.node_links import NodeLinks
-from tfhybrid.embedding_nodes.node_session import Joined, find_and_begin
+from tfhybrid.embedding_nodes.node_session import NodeSession, find_and_begin
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.rpc.tls import Tls
 
@@ -73,7 +73,7 @@ def connect(
     silence = settings.silence_seconds()
     asks = distributed.rank() == 0
 
-    def first() -> tuple[Joined, NodeCalls] | None:
+    def first() -> tuple[NodeSession, NodeCalls] | None:
         if not asks:
             return None
         return find_and_begin(address, token, name, silence, job, hosts, resumes=resumes, tls=tls)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.meetings import Meeting, Standing, listed
+from tfhybrid.core.meetings import Meeting, MeetingProgress, listed
 
 _log = logging.getLogger("tfhybrid.watch")
 
@@ -185,7 +185,7 @@ class Board:
         return f"for the update of the tables by {title}" if wait.for_tables else f"in {title}"
 
 
-def _wait_of(standing: Standing) -> Wait | None:
+def _wait_of(standing: MeetingProgress) -> Wait | None:
     in_meeting = standing.begun > standing.ended
     if not in_meeting and standing.waits_begun <= standing.waits_ended:
         return None

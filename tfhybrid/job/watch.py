@@ -40,7 +40,7 @@ from tfhybrid.job.connecting import (
     not_come,
 )
 from tfhybrid.job.lifelines import LEFT, Lifelines
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.job.waits import LOGGED_SECONDS, Board, OwnWait
 from tfhybrid.rpc.listener import listen
 from tfhybrid.settings import silence_seconds
@@ -118,12 +118,12 @@ class Watch:
     """
 
     def __init__(
-        self, own: Member, lifelines: Lifelines, connecting: Connecting | None = None
+        self, own: RankIdentity, lifelines: Lifelines, connecting: Connecting | None = None
     ) -> None:
         self._own = own
         self._lifelines = lifelines
         self._connecting = connecting
-        self._members: dict[int, Member] = {}  # ranks at the other ends of the lifelines
+        self._members: dict[int, RankIdentity] = {}  # ranks at the other ends of the lifelines
         self._failure: StoreError | None = None
         self._connected = threading.Event()
         self._starting = connecting is not None
@@ -324,7 +324,9 @@ class _Inside:
         return died + left
 
 
-def _own(place: distributed.Place) -> Member:
+def _own(place: distributed.Place) -> RankIdentity:
     first = place.rank - place.local_rank
     neighbours = (first, first + place.local_size - 1)
-    return Member(place.rank, os.getpid(), socket.gethostname(), neighbours, secrets.token_hex(16))
+    return RankIdentity(
+        place.rank, os.getpid(), socket.gethostname(), neighbours, secrets.token_hex(16)
+    )

@@ -1,6 +1,6 @@
 """Measurement of the tables' part of a step on this host, by a job with tables but no model.
 
-`python -m tfhybrid.planner.step_seconds WORK` runs one rank; WORK is a `Work` as JSON.
+`python -m tfhybrid.planner.step_seconds WORK` runs one rank; WORK is a `MeasuredWork` as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class MeasuredWork:
     """Parameters of the measured job, equal on all ranks.
 
     Args:
@@ -54,7 +54,7 @@ class Work:
     history: bool
 
 
-def measure(work: Work, ranks: int) -> float:
+def measure(work: MeasuredWork, ranks: int) -> float:
     """Runs the job on this host, and returns the seconds of a step (lookup and update).
 
     Args:
@@ -97,7 +97,7 @@ def draw(
     return np.searchsorted(reached, rng.random(shape) * reached[-1])
 
 
-def run(work: Work) -> float:
+def run(work: MeasuredWork) -> float:
     """Trains the tables as one rank of the job, and returns the seconds of a step."""
     import tensorflow as tf
 
@@ -180,5 +180,5 @@ def _optimizer_of(name: str) -> SparseOptimizer:
 
 
 if __name__ == "__main__":
-    seconds = run(Work(**json.loads(sys.argv[1])))
+    seconds = run(MeasuredWork(**json.loads(sys.argv[1])))
     sys.stdout.write(json.dumps({"step_seconds": seconds}) + "\n")

@@ -9,7 +9,7 @@ import json
 from tfhybrid.errors import StoreError
 
 
-class Link(enum.StrEnum):
+class Purpose(enum.StrEnum):
     """Purpose of a connection to a node."""
 
     CALLS = "calls"
@@ -35,7 +35,7 @@ class Greeting:
         rank: Rank of the caller; set on ROWS.
     """
 
-    to: Link
+    to: Purpose
     name: str
     session: str = ""
     host: int = 0
@@ -55,7 +55,7 @@ class Greeting:
         """
         try:
             fields = json.loads(text)
-            link = Link(fields["to"])
+            link = Purpose(fields["to"])
             return cls(
                 link,
                 str(fields["name"]),

@@ -12,7 +12,7 @@ import numpy as np
 from tfhybrid.errors import StoreError, StreamError
 from tfhybrid.rpc import listener, process_tls
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.tls import dialled
 
@@ -88,7 +88,7 @@ class Remote:
                 self._caller = None
 
     def _connected(self) -> Caller:
-        greeting = Greeting(Link.CALLS, self._name).text()
+        greeting = Greeting(Purpose.CALLS, self._name).text()
         link = listener.dial(
             *(self._address, self._token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS),
             wrap=dialled(process_tls.relay(), self._peer),

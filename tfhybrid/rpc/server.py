@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.listener import Door
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.tls import Tls, accepted
@@ -86,7 +86,7 @@ class NodeServer:
     def _let_in(self, text: str, link: socket.socket) -> None:
         try:
             greeting = Greeting.heard(text)
-            if greeting.to in (Link.CALLS, Link.BATCHES):
+            if greeting.to in (Purpose.CALLS, Purpose.BATCHES):
                 thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
                 thread.start()
             elif self._take is not None:

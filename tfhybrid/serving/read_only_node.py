@@ -13,7 +13,7 @@ import numpy as np
 from tfhybrid.monitoring import metrics
 from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.remote import Remote
-from tfhybrid.serving.reader import Reader, Weights
+from tfhybrid.serving.reader import PublishedWeights, Reader
 from tfhybrid.stream.sync_unit.stats import as_dict
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
@@ -71,7 +71,7 @@ class RemoteReader:
         """Tables and dense weights of the model, asked from the node; see `Reader.spec`."""
         return ModelSpec.from_json(self._remote.ask("spec")[0])
 
-    def read(self, keys: dict[str, np.ndarray], *, dense: bool = False) -> Weights:
+    def read(self, keys: dict[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:
         """Returns rows, and optionally the dense weights, of one publication.
 
         Args:
@@ -86,7 +86,7 @@ class RemoteReader:
         number, arrays = self._remote.ask("read", {"dense": dense}, keys)
         rows = {name: arrays[f"rows/{name}"] for name in keys}
         count = sum(name.startswith("dense/") for name in arrays)
-        return Weights(int(number), rows, [arrays[f"dense/{i}"] for i in range(count)])
+        return PublishedWeights(int(number), rows, [arrays[f"dense/{i}"] for i in range(count)])
 
     def close(self) -> None:
         """Closes the connection; a later call opens it again."""

@@ -21,7 +21,7 @@ from tfhybrid.stream.weights import publication as files
 from tfhybrid.stream.weights import wall_clock
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.observed import quantile
-from tfhybrid.stream.weights.publication import Member, Pointer, Publication
+from tfhybrid.stream.weights.publication import ChainMember, Pointer, Publication
 
 _log = logging.getLogger("tfhybrid.serving")
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("tfhybrid.serving")
 Loaded = Sequence[tuple[str, str, dict[str, np.ndarray]]]
 
 
-class Weights(NamedTuple):
+class PublishedWeights(NamedTuple):
     """Rows and dense weights, all of one publication.
 
     Attributes:
@@ -160,7 +160,7 @@ class Reader:
         )
         self._thread.start()
 
-    def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> Weights:
+    def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:
         """Returns rows, and optionally the dense weights, of one publication.
 
         A key without a row reads its initial value, as in training.
@@ -180,7 +180,7 @@ class Reader:
             if unknown:
                 raise ConfigError(f"Tables are {sorted(self._spec.tables)}. Received: {unknown}")
             rows = {table: self._rows.read(table, of_table) for table, of_table in keys.items()}
-            return Weights(self._has[1].number, rows, self._dense() if dense else ())
+            return PublishedWeights(self._has[1].number, rows, self._dense() if dense else ())
 
     @contextlib.contextmanager
     def held(self) -> Iterator[tuple[ServedRows, ModelSpec, Sequence[np.ndarray]]]:
@@ -234,7 +234,7 @@ class Reader:
 
     def _take(self, pointer: Pointer) -> None:
         newest = files.read_manifest(self._place, pointer.number, pointer.crc)
-        chain = [*newest.chain, Member(pointer.number, pointer.crc, newest.bytes)]
+        chain = [*newest.chain, ChainMember(pointer.number, pointer.crc, newest.bytes)]
         first = self._first_missing(chain)
         if first is None:
             self._count_gap(pointer)
@@ -254,10 +254,10 @@ class Reader:
             "%s: serving publication %d, with %d updates", self.name, newest.number, newest.version
         )
 
-    def _manifest(self, member: Member) -> Publication:
+    def _manifest(self, member: ChainMember) -> Publication:
         return files.read_manifest(self._place, member.number, member.crc)
 
-    def _first_missing(self, chain: Sequence[Member]) -> int | None:
+    def _first_missing(self, chain: Sequence[ChainMember]) -> int | None:
         """Returns the index in a chain of the first delta to apply to the weights served.
 
         `None` if they are not part of the chain: then it must be loaded from its base.

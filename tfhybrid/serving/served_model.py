@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from tfhybrid.errors import ConfigError
 from tfhybrid.export.loaded_graph import load_graph
-from tfhybrid.serving.reader import Weights
+from tfhybrid.serving.reader import PublishedWeights
 from tfhybrid.serving.shared_lock import SharedLock
 
 
 class ReadsWeights(Protocol):
     """Source of published weights: a `Reader` or a `RemoteReader`."""
 
-    def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> Weights:
+    def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:
         """Returns rows, and optionally the dense weights, of one publication.
 
         Args:

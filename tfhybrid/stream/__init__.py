@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from tfhybrid._deprecated import moved_names
+from tfhybrid._deprecated import moved_names, renamed_names
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.stream.queues.dead_letters import DeadLetters
     from tfhybrid.stream.queues.label_join import Join, JoinColumns
-    from tfhybrid.stream.queues.queue import Position
+    from tfhybrid.stream.queues.queue import QueuePosition
     from tfhybrid.stream.queues.queue_address import open_queue
     from tfhybrid.stream.stream_settings import StreamSettings
     from tfhybrid.stream.trainer.fetching import fetch
@@ -23,7 +23,7 @@ __all__ = [
     "JoinColumns",
     "Leases",
     "Online",
-    "Position",
+    "QueuePosition",
     "StreamSettings",
     "Validate",
     "dataset",
@@ -38,7 +38,7 @@ _SOURCES = {
     "JoinColumns": "queues.label_join",
     "Leases": "trainer.leases",
     "Online": "trainer.online",
-    "Position": "queues.queue",
+    "QueuePosition": "queues.queue",
     "StreamSettings": "stream_settings",
     "Validate": "trainer.validate",
     "dataset": "trainer.leased_dataset",
@@ -54,3 +54,4 @@ if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name
         Queue="tfhybrid.stream.queues.queue.Queue",
         Record="tfhybrid.stream.queues.queue.Record",
     )
+    __getattr__ = renamed_names(__getattr__, Position="QueuePosition")

@@ -27,7 +27,7 @@ from tfhybrid.planner.step_costs import (
     amounts,
     seconds_of,
 )
-from tfhybrid.planner.step_seconds import Work, measure
+from tfhybrid.planner.step_seconds import MeasuredWork, measure
 
 LOGGER = logging.getLogger("benchmarks.hosts.costs")
 SHIPPED = launch.ROOT / "tfhybrid" / "planner" / "step_costs.json"
@@ -49,10 +49,10 @@ class Cell:
     exponent: float = 1.2
     tables: int = 1
 
-    def work(self) -> Work:
+    def work(self) -> MeasuredWork:
         """Returns what a rank of it does."""
         shape = self.tables, self.rows, self.dim, self.optimizer, self.keys // self.tables
-        return Work(*shape, self.exponent, bfloat16=False, history=False)
+        return MeasuredWork(*shape, self.exponent, bfloat16=False, history=False)
 
     def planned(self) -> PlannedStep:
         """Returns what the model is asked; the hosts of this machine share its cores."""

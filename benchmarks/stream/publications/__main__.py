@@ -23,7 +23,7 @@ from benchmarks.stream.stream.numbered_update import numbered_update
 from benchmarks.support.launch import write_result
 from tfhybrid.serving import Reader
 from tfhybrid.settings import shm_directory
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
@@ -68,7 +68,7 @@ class Training:
     def __init__(self, unit: SyncUnit) -> None:
         self._model = unit.models["ads"]
         self._model.open(ModelSpec({"item": TableSpec(DIM)}), [])
-        self._model.begin("rows", Position(0, 0))
+        self._model.begin("rows", QueuePosition(0, 0))
         self._number = 0
 
     def update(self, keys: np.ndarray) -> None:

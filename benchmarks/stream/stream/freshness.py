@@ -22,7 +22,7 @@ from tfhybrid.core.native import OptimizerKind
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.initializers import Uniform
 from tfhybrid.metrics import auc
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
@@ -119,7 +119,7 @@ def run(choices: Drift, seed: int) -> dict[str, float]:
     ):
         model = TargetModel("ads", Path(folder), Path(memory), fsync="never")
         model.open(spec, [])
-        model.begin("clicks", Position(0, 0))
+        model.begin("clicks", QueuePosition(0, 0))
         scores = _progress(model, clicks.features, clicks.label, choices)
         model.close()
     judged = slice(choices.rows // 4, len(next(iter(scores.values()))))

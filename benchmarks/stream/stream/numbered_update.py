@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -35,8 +35,8 @@ def numbered_update(
         model="ads",
         queue=queue,
         fence=FENCES_PER_TERM + number,
-        begin=Position(number, 0),
-        end=Position(number + 1, 0),
+        begin=QueuePosition(number, 0),
+        end=QueuePosition(number + 1, 0),
         rows=rows,
         trainer="benchmark",
         version=version,

@@ -17,7 +17,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.support.reference import click_model
 from tfhybrid import checkpoint, distributed
-from tfhybrid.checkpoint.saving import Snapshot
+from tfhybrid.checkpoint.saving import ModelSnapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ReplicaError
@@ -35,7 +35,7 @@ compare = tfhybrid.callbacks.CompareReplicas()
 compare.set_model(model)
 compare.compare()
 
-snapshot = Snapshot(model, directory, Position(0, 1))
+snapshot = ModelSnapshot(model, directory, Position(0, 1))
 leaders = distributed.allgather_object(current_job().is_leader)
 assert snapshot._share.leaders == tuple(np.flatnonzero(leaders))
 distributed.together(snapshot.write)

@@ -17,7 +17,7 @@ import pytest
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
-from tfhybrid.embedding_nodes.node_session import Joined, find_nodes
+from tfhybrid.embedding_nodes.node_session import NodeSession, find_nodes
 from tfhybrid.errors import PeerDiedError
 from tfhybrid.rpc.tls import Tls
 from tfhybrid.settings import TlsFiles
@@ -86,7 +86,7 @@ def killed(cluster: Cluster, name: str) -> None:
     until(lambda: pid_of(cluster, name) not in (pid, None))
 
 
-def found(cluster: Cluster, tls: Tls | None = None) -> Joined:
+def found(cluster: Cluster, tls: Tls | None = None) -> NodeSession:
     """The nodes of a cluster, as a trainer finds them."""
     address = cluster.listen, cluster.port
     return find_nodes(address, read_token(cluster.token_file), "a test", tls)

@@ -11,7 +11,7 @@ import numpy as np
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import Request, Work
+from tfhybrid.stream.provider.provider import GrantedWork, Request
 from tfhybrid.stream.provider.provider_calls import RemoteProvider
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
@@ -20,7 +20,7 @@ from tfhybrid.stream.weights.weight_update import WeightUpdate
 SPEC = ModelSpec({"item": TableSpec(1)})
 
 
-def update_of(work: Work, model: str, trainer: str) -> WeightUpdate:
+def update_of(work: GrantedWork, model: str, trainer: str) -> WeightUpdate:
     """Adds one to an item's row for each row of data."""
     keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
     values = counts.astype(np.float32)[:, None]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM
 from tfhybrid.stream.weights.model_spec import (
@@ -55,8 +55,8 @@ def lease_update(number: int, spec: ModelSpec = DELTAS, **changes) -> WeightUpda
         model="ads",
         queue="video",
         fence=FENCE + number,
-        begin=Position(number, 0),
-        end=Position(number + 1, 0),
+        begin=QueuePosition(number, 0),
+        end=QueuePosition(number + 1, 0),
         rows=10,
         trainer="t",
         version=0,
@@ -69,5 +69,5 @@ def lease_update(number: int, spec: ModelSpec = DELTAS, **changes) -> WeightUpda
 
 def begun_model(model: TargetModel, spec: ModelSpec = DELTAS) -> TargetModel:
     model.open(spec, DENSE)
-    model.begin("video", Position(0, 0))
+    model.begin("video", QueuePosition(0, 0))
     return model

@@ -8,7 +8,7 @@ import numpy as np
 
 import tfhybrid
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
@@ -29,7 +29,7 @@ def lease_update(number: int) -> WeightUpdate:
     keys = np.unique(random.integers(-30, 30, 8))
     # Whole numbers, which float32 adds up as exactly as the reference does.
     values = random.integers(-9, 9, (len(keys), 3)).astype(np.float32)
-    begin, end = Position(number, 0), Position(number + 1, 0)
+    begin, end = QueuePosition(number, 0), QueuePosition(number + 1, 0)
     lease = Lease(FENCES_PER_TERM + number, "t", begin, end, 8)
     fields = {each.name: getattr(lease, each.name) for each in dataclasses.fields(lease)}
     del fields["holder"]

@@ -11,28 +11,33 @@ from safetensors.numpy import save_file
 from tfhybrid.checkpoint.manifest import (
     DENSE,
     FORMAT,
-    Base,
+    BaseEntry,
     FileEntry,
     Manifest,
     TableEntry,
 )
-from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest, file_name, no_history
+from tfhybrid.checkpoint.table_file import StoredRows, arrays_of, digest, file_name, no_history
 
 DIM, SLOTS = 3, 2
 BLOCKS = (4, 3)
 
 
-def rows(first: int, count: int) -> Rows:
+def rows(first: int, count: int) -> StoredRows:
     """Returns rows whose numbers tell their places."""
     keys = np.arange(first, first + count) - 2
     numbers = np.arange(count * DIM * (1 + SLOTS), dtype=np.float32) + 100 * first
     embeddings, states = np.split(numbers, [count * DIM])
     shaped = embeddings.reshape(count, DIM), states.reshape(count, SLOTS, DIM)
-    return Rows(keys, *shaped, no_history(count))
+    return StoredRows(keys, *shaped, no_history(count))
 
 
 def write_checkpoint(
-    directory: Path, step: int, blocks: list[Rows], *, base: Base | None = None, in_all: int = 0
+    directory: Path,
+    step: int,
+    blocks: list[StoredRows],
+    *,
+    base: BaseEntry | None = None,
+    in_all: int = 0,
 ) -> Path:
     """Writes a checkpoint of one table, `item`, a file per block.
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.unit.checkpoint.conftest import DIM, SLOTS, rows, write_checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, is_base, prune, steps
-from tfhybrid.checkpoint.table_file import Rows, no_history
+from tfhybrid.checkpoint.table_file import StoredRows, no_history
 from tfhybrid.errors import CheckpointError
 
 
-def stamped(keys: list[int], stamp: float) -> Rows:
-    return Rows(
+def stamped(keys: list[int], stamp: float) -> StoredRows:
+    return StoredRows(
         np.array(keys, np.int64),
         np.full((len(keys), DIM), stamp, np.float32),
         np.full((len(keys), SLOTS, DIM), -stamp, np.float32),

@@ -16,7 +16,7 @@ import tfhybrid
 from tests.unit.checkpoint.conftest import BLOCKS, DIM, SLOTS, rows
 from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import (
-    Rows,
+    StoredRows,
     arrays_of,
     digest,
     file_name,
@@ -247,7 +247,7 @@ def test_blocks_that_are_not_what_the_manifest_says_are_refused(folder):
 
 
 def test_keys_are_sorted_with_their_places():
-    blocks = [Rows(np.array(keys), *[np.empty(0)] * 3) for keys in ([5, -3], [0, 2**62])]
+    blocks = [StoredRows(np.array(keys), *[np.empty(0)] * 3) for keys in ([5, -3], [0, 2**62])]
     keys, places = sorted_keys(blocks, "It")
     assert keys.tolist() == [-3, 0, 5, 2**62]
     assert places.tolist() == [1, 2, 0, 3]
@@ -271,7 +271,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def reference_digest(block: Rows) -> int:
+def reference_digest(block: StoredRows) -> int:
     hashes = _mix(block.keys.astype(np.uint64) + np.uint64(1))
     states = block.states.reshape(len(block.keys), -1)
     history = np.ascontiguousarray(block.history).view(np.uint32)
@@ -289,14 +289,14 @@ def test_digest_equals_the_core_s(job, optimizer):
     table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
     rng = np.random.default_rng(0)
     keys = np.unique(rng.integers(-(2**63), 2**63 - 1, 40_000))
-    block = Rows(
+    block = StoredRows(
         np.append(keys, [-(2**63), 2**63 - 1, 0, -1]),
         rng.standard_normal((len(keys) + 4, DIM), np.float32),
         rng.standard_normal((len(keys) + 4, optimizer.slots, DIM), np.float32),
         no_history(len(keys) + 4),
     )
     block.embeddings[3] = [np.nan, -0.0, np.inf]
-    assert digest(Rows(*(array[:0] for array in block))) == table.digest() == 0
+    assert digest(StoredRows(*(array[:0] for array in block))) == table.digest() == 0
     table.writer.write_rows(tfhybrid.store.RowBlock(*block[:3]))
     assert digest(block) == table.digest() == reference_digest(block)
     assert sum(map(digest, parts(block, 999))) % 2**64 == table.digest()

@@ -19,7 +19,7 @@ import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.manifest import FileEntry, Manifest
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest
+from tfhybrid.checkpoint.table_file import StoredRows, arrays_of, digest
 from tfhybrid.cli import app
 from tfhybrid.data import Position
 
@@ -42,7 +42,7 @@ def new_model() -> keras.Model:
     return model
 
 
-def rewrite(folder: Path, table: str, rows: Rows, *, keep_digest: bool = False) -> None:
+def rewrite(folder: Path, table: str, rows: StoredRows, *, keep_digest: bool = False) -> None:
     """Replaces the rows of a table, with checksums that fit, as a program other than ours could."""
     manifest = Manifest.read(folder)
     (file,) = manifest.tables[table].files
@@ -56,10 +56,10 @@ def rewrite(folder: Path, table: str, rows: Rows, *, keep_digest: bool = False) 
     ).write(folder)
 
 
-def rows_of(folder: Path, table: str) -> Rows:
+def rows_of(folder: Path, table: str) -> StoredRows:
     """Returns a table's only block, in memory."""
     (block,) = StoredCheckpoint.open(folder).rows(table)
-    return Rows(*(np.array(array) for array in block))
+    return StoredRows(*(np.array(array) for array in block))
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 from tfhybrid.settings import TlsFiles
 
@@ -105,7 +105,7 @@ def test_batches_of_data_nodes_go_through_tls(
 
 def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:
     token = read_token(cluster.token_file)
-    greeting = Greeting(Link.CALLS, "plain").text()
+    greeting = Greeting(Purpose.CALLS, "plain").text()
     for name, address in doors(cluster, tls).items():
         for said in (token.encode() + greeting.encode().ljust(1024), b"garbage " * 250):
             with socket.create_connection(address, timeout=10) as link:
@@ -125,7 +125,7 @@ def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls)
 
 def test_a_wrong_token_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:
     token = "x" * len(read_token(cluster.token_file))
-    greeting = Greeting(Link.CALLS, "stranger").text()
+    greeting = Greeting(Purpose.CALLS, "stranger").text()
     for name, address in doors(cluster, tls).items():
         link = listener.dial(address, token, greeting, 10, SILENCE, dialled(tls, name))
         with contextlib.closing(Caller(link, name)) as caller, pytest.raises(StoreError):

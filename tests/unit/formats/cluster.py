@@ -18,9 +18,9 @@ from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.rpc import handshake, messages
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import Request
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import lease
-from tfhybrid.stream.weights.lease import Lease, Standing
+from tfhybrid.stream.weights.lease import Lease, QueueProgress
 
 # State of the metadata node.
 
@@ -116,10 +116,14 @@ def read_processes(folder: Path, _: Path) -> Any:
 # Messages: one, as it travels; and the JSON in the others.
 
 GREETING = handshake.Greeting(
-    to=handshake.Link.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
+    to=handshake.Purpose.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
 )
 LEASE = Lease(
-    fence=161, holder="trainer-1", begin=Position(162, 163), end=Position(164, 165), rows=6
+    fence=161,
+    holder="trainer-1",
+    begin=QueuePosition(162, 163),
+    end=QueuePosition(164, 165),
+    rows=6,
 )
 DECLARED = Declared({"clicked": "item"}, {"item": (171, 172)}, first_owner=173, hosts=174)
 PLAIN = {
@@ -130,7 +134,9 @@ PLAIN = {
     "request of a lease": Request(
         "trainer-1", 201, "ads", "video", 202, Load(204.5, 205.5), 203, direct=True
     ),
-    "standing": Standing(211, Position(212, 213), [(Position(214, 215), Position(216, 217))]),
+    "standing": QueueProgress(
+        211, QueuePosition(212, 213), [(QueuePosition(214, 215), QueuePosition(216, 217))]
+    ),
 }
 
 
@@ -157,7 +163,7 @@ def received(content: bytes) -> Any:
 
 def write_messages(folder: Path, _: Path) -> None:
     words = {
-        "links": [str(link) for link in handshake.Link],
+        "links": [str(link) for link in handshake.Purpose],
         "who reads what": [BY_BATCH, BY_FILE],
         "who speaks first": [key_links.PULL, key_links.NOTIFY, key_links.PUSH],
     }

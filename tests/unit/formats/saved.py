@@ -14,7 +14,7 @@ MANIFEST = manifest.Manifest(
     ranks=114,
     seed=115,
     optimizer="Adam",
-    base=manifest.Base(step=110, crc32c=116, sequence=117),
+    base=manifest.BaseEntry(step=110, crc32c=116, sequence=117),
     versions={"tfhybrid": "0.1.0", "tensorflow": "2.21.0"},
     tables={
         "item": manifest.TableEntry(

@@ -13,7 +13,7 @@ import numpy as np
 from tests.unit.checkpoint import conftest as checkpoints
 from tfhybrid.core.frozen_table import TableFile
 from tfhybrid.core.native import OptimizerKind, crc32c
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.published_rows import write as write_rows
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import publication, weight_base
@@ -73,8 +73,8 @@ def update_of(number: int, dense: int = 1) -> WeightUpdate:
         model="ads",
         queue="video",
         fence=FENCES_PER_TERM + number,
-        begin=Position(number, 20),
-        end=Position(number + 1, 20),
+        begin=QueuePosition(number, 20),
+        end=QueuePosition(number + 1, 20),
         rows=30,
         trainer="trainer-3",
         version=40,
@@ -137,12 +137,14 @@ def write_model(folder: Path, memory: Path) -> None:
     model = TargetModel("ads", folder, memory)
     try:
         model.open(SMALL, DENSE)
-        model.begin("video", Position(1, 20))
+        model.begin("video", QueuePosition(1, 20))
         model.apply(update_of(1))
-        model.skip("video", Lease(FENCES_PER_TERM, "t", Position(2, 20), Position(3, 5), 2))
+        model.skip(
+            "video", Lease(FENCES_PER_TERM, "t", QueuePosition(2, 20), QueuePosition(3, 5), 2)
+        )
         model.apply(update_of(4))
         model.save()
-        model.begin("video", Position(1, 20))
+        model.begin("video", QueuePosition(1, 20))
         model.apply(dataclasses.replace(update_of(6), fence=2 * FENCES_PER_TERM))
         with model.publishing(only_changed=False) as snapshot:
             (folder / "published").mkdir()
@@ -174,7 +176,7 @@ MODEL = {
         "user": 2788533796336066098,
         DENSE_TABLE: 5594128830380923379,
     },
-    "standing": {"video": (Position(3, 5), 2)},
+    "standing": {"video": (QueuePosition(3, 5), 2)},
 }
 
 
@@ -213,17 +215,20 @@ FIRST_BASE = {
 
 # Base.
 
-BASE = weight_base.Base(
+BASE = weight_base.WeightBase(
     spec=SPEC.to_json(),
     version=41,
     journal=42,
     epochs={"video": 43, "text": 44},
     done={
         "video": (
-            Position(45, 46),
-            [(Position(47, 48), Position(49, 50)), (Position(51, 52), Position(53, 54))],
+            QueuePosition(45, 46),
+            [
+                (QueuePosition(47, 48), QueuePosition(49, 50)),
+                (QueuePosition(51, 52), QueuePosition(53, 54)),
+            ],
         ),
-        "text": (Position(55, 56), []),
+        "text": (QueuePosition(55, 56), []),
     },
     optimizer_starts={"item": 57, DENSE_TABLE: 58},
     history="0123456789abcdef",
@@ -254,7 +259,7 @@ PUBLISHED = publication.Publication(
     spec=SPEC.to_json(),
     version=63,
     history="fedcba9876543210",
-    chain=(publication.Member(64, 65, 66), publication.Member(67, 68, 69)),
+    chain=(publication.ChainMember(64, 65, 66), publication.ChainMember(67, 68, 69)),
     files=(
         publication.PublishedFile("item", "removed", "item-evicted.safetensors", 70),
         publication.PublishedFile("user", "rows", "user-00000.safetensors", 71),

@@ -14,16 +14,16 @@ from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
 from tfhybrid.job import connecting
 from tfhybrid.job.connecting import Calling, Gathering, Invitation, LauncherGoneError
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.rpc import listener
 
 SECONDS = 10
 
 
-def member(rank: int) -> Member:
+def member(rank: int) -> RankIdentity:
     """Ranks 0 and 1 are on h1, the others on h2."""
     host, neighbours = ("h1", (0, 1)) if rank < 2 else ("h2", (2, 3))
-    return Member(rank, 100 + rank, host, neighbours, f"secret of {rank}")
+    return RankIdentity(rank, 100 + rank, host, neighbours, f"secret of {rank}")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def server() -> Iterator[Server]:
     started.stop()
 
 
-def meet(gathering: Gathering, callers: list[Calling]) -> dict[int, Member]:
+def meet(gathering: Gathering, callers: list[Calling]) -> dict[int, RankIdentity]:
     """Connects all; returns whom rank 0 has let in, and closes the connections."""
     found = {}
     deadline = time.monotonic() + SECONDS
@@ -153,6 +153,6 @@ def test_a_port_that_is_closed_is_named(gather, monkeypatch):
 
 
 def test_a_member_comes_back_from_json():
-    assert Member.from_json(member(3).to_json()) == member(3)
+    assert RankIdentity.from_json(member(3).to_json()) == member(3)
     with pytest.raises(ValueError, match="Received: '\\[\\]'"):
-        Member.from_json("[]")
+        RankIdentity.from_json("[]")

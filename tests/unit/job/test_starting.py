@@ -20,7 +20,7 @@ from tfhybrid.errors import StoreError
 from tfhybrid.job import watch
 from tfhybrid.job.connecting import Gathering
 from tfhybrid.job.lifelines import Lifelines
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.job.watch import Watch
 from tfhybrid.rpc.listener import listen
 
@@ -146,7 +146,7 @@ def test_the_invitation_is_taken_back_once_all_are_there(start, port):
 
 def test_ranks_that_do_not_connect_although_horovod_runs_are_named(monkeypatch):
     monkeypatch.setattr(watch, "CONNECT_SECONDS", 0.1)
-    own = Member(0, os.getpid(), HOST, (0, 1), "secret")
+    own = RankIdentity(0, os.getpid(), HOST, (0, 1), "secret")
     watching = Watch(own, Lifelines({}, 60), Gathering(listen("127.0.0.1"), own, 3, 60))
     watching.horovod_has_started()
     with pytest.raises(StoreError, match=rf"No connection with rank 1 on {HOST}, rank 2 within"):

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from tfhybrid.core.meetings import Meeting, Standing
+from tfhybrid.core.meetings import Meeting, MeetingProgress
 from tfhybrid.job import waits
 from tfhybrid.job.waits import Board, OwnWait
 
@@ -21,10 +21,10 @@ OTHER = dataclasses.replace(STEP, tables=("user",))
 class FakeEngine:
     def __init__(self, *meetings: Meeting) -> None:
         self.meetings = {meeting.signature: meeting for meeting in meetings or (STEP, OTHER)}
-        self.now = Standing()
+        self.now = MeetingProgress()
 
-    def standing(self) -> Standing:
-        return Standing.from_buffer_copy(self.now)
+    def standing(self) -> MeetingProgress:
+        return MeetingProgress.from_buffer_copy(self.now)
 
     def begin(self, meeting: Meeting) -> None:
         self.now.begun += 1

@@ -13,7 +13,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.job import watch
 from tfhybrid.job.lifelines import Lifelines
-from tfhybrid.job.member import Member
+from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 
@@ -49,7 +49,7 @@ def run(
     neighbours = [other for other in range(ranks) if other != rank]
     board = Board([name, FAR]) if rank == 0 else None
     watching = Watch(
-        Member(rank, os.getpid(), "here", (0, ranks - 1), ""), Lifelines({link: FAR}, 60)
+        RankIdentity(rank, os.getpid(), "here", (0, ranks - 1), ""), Lifelines({link: FAR}, 60)
     )
     watching.attach(engine, neighbours, board)
     test.send("is watching")

@@ -12,7 +12,7 @@ from tests.support.stream.policy_updates import BY_TIME, KEYS, SPEC, lease_updat
 from tfhybrid.checkpoint import storage
 from tfhybrid.config.row_policy import native_policy
 from tfhybrid.serving import Reader
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
@@ -31,7 +31,7 @@ def test_what_is_evicted_by_event_time_is_gone_from_readers(
 
     unit = started()
     unit.models["ads"].open(SPEC, [])
-    unit.models["ads"].begin("video", Position(0, 0))
+    unit.models["ads"].begin("video", QueuePosition(0, 0))
     reference = forgetting.Table("item", BY_TIME, training.SGD(1.0), 0)
     reader = Reader(place, name="ads", memory=shm_directory)
     removed = 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, sorted_keys
+from tfhybrid.checkpoint.table_file import StoredRows, sorted_keys
 from tfhybrid.cli.checkpoint.variables import Variables, matched
 from tfhybrid.cli.terminal.console import plain, show, show_table
 
@@ -122,7 +122,7 @@ def _table(a: StoredCheckpoint, b: StoredCheckpoint, name: str) -> dict[str, Any
     return changes
 
 
-def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
+def _joined(blocks: Sequence[StoredRows], field: int) -> np.ndarray:
     """Concatenates the embeddings (field 1) or states (field 2) of all blocks: `[n, ...]`."""
     if len(blocks) == 1:  # stays a view of the file
         return blocks[0][field]

@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
+from tfhybrid.checkpoint.table_file import StoredRows, parts, read_arrays
 from tfhybrid.cli.terminal import console
 from tfhybrid.cli.terminal.console import plain, show
 from tfhybrid.core.native import (
@@ -187,7 +187,7 @@ def _optimizer_text(optimizer: dict[str, Any] | None) -> str:
     return f"{optimizer['name']}({settings})"
 
 
-def _rows(blocks: Sequence[Rows]) -> dict[str, Any]:
+def _rows(blocks: Sequence[StoredRows]) -> dict[str, Any]:
     keys = [edge for block in blocks if len(block.keys) for edge in _edges(block.keys)]
     norms: list[np.ndarray] = []
     nan_rows = infinite_rows = 0
@@ -218,7 +218,7 @@ def _edges(keys: np.ndarray) -> tuple[int, int]:
     return int(keys.min()), int(keys.max())
 
 
-def _first_rows(blocks: Sequence[Rows]) -> list[dict[str, Any]]:
+def _first_rows(blocks: Sequence[StoredRows]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for block in blocks:
         for key, embedding in zip(block.keys, block.embeddings, strict=True):

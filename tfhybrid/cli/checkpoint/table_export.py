@@ -13,7 +13,7 @@ import numpy as np
 
 from tfhybrid.checkpoint.manifest import TableEntry
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, parts
+from tfhybrid.checkpoint.table_file import StoredRows, parts
 from tfhybrid.cli.terminal.console import progress
 from tfhybrid.errors import ConfigError
 
@@ -82,7 +82,7 @@ def record_of(dim: int) -> np.dtype:
 def _write_records(
     path: Path,
     entry: TableEntry,
-    blocks: Sequence[Rows],
+    blocks: Sequence[StoredRows],
     _states: bool,
     advance: Callable[[int], None],
 ) -> None:
@@ -98,7 +98,7 @@ def _write_records(
 def _write_npz(
     path: Path,
     entry: TableEntry,
-    blocks: Sequence[Rows],
+    blocks: Sequence[StoredRows],
     states: bool,
     advance: Callable[[int], None],
 ) -> None:
@@ -123,7 +123,7 @@ def _write_npz(
 def _write_parquet(
     path: Path,
     entry: TableEntry,
-    blocks: Sequence[Rows],
+    blocks: Sequence[StoredRows],
     states: bool,
     advance: Callable[[int], None],
 ) -> None:

@@ -15,7 +15,7 @@ from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
 from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names, parquet_columns
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.checkpoint.table_file import (
-    Rows,
+    StoredRows,
     arrays_of,
     digest,
     file_name,
@@ -65,7 +65,7 @@ def import_table(
     for each in (name, *merged):  # otherwise the copy's checksums would hide damage
         stored.check_table(each)
     rows = _read(file, manifest.tables[name])
-    written: dict[str, Iterable[Rows]] = {each: stored.rows(each) for each in merged}
+    written: dict[str, Iterable[StoredRows]] = {each: stored.rows(each) for each in merged}
     written[name] = _merged([] if replace else old, rows)
     with storage.appearing(destination) as unfinished:
         left_out = {file for each in written for file in manifest.tables[each].all_files}
@@ -83,11 +83,11 @@ def import_table(
     return destination, tables[name].rows
 
 
-def _read(file: Path, entry: TableEntry) -> Rows:
+def _read(file: Path, entry: TableEntry) -> StoredRows:
     """Reads a file of rows into memory, in the order of their keys."""
     fresh = _fresh_state(entry)
     blocks = [
-        Rows(
+        StoredRows(
             np.empty(0, np.int64),
             np.empty((0, entry.dim), np.float32),
             fresh[np.newaxis][:0],
@@ -98,9 +98,9 @@ def _read(file: Path, entry: TableEntry) -> Rows:
         shape = (len(block.keys), *fresh.shape)
         states = np.broadcast_to(fresh, shape) if block.states is None else block.states
         history = _fresh_history(entry, len(block.keys))
-        blocks.append(Rows(block.keys, block.embeddings, states, history))
+        blocks.append(StoredRows(block.keys, block.embeddings, states, history))
     _, order = sorted_keys(blocks, f"{file}")
-    rows = Rows(*(np.concatenate(arrays)[order] for arrays in zip(*blocks, strict=True)))
+    rows = StoredRows(*(np.concatenate(arrays)[order] for arrays in zip(*blocks, strict=True)))
     bad = ~np.isfinite(rows.embeddings).all(axis=1)
     if bad.any():
         raise ConfigError(
@@ -154,7 +154,7 @@ def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, File
     return kept
 
 
-def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
+def _merged(old: list[StoredRows], rows: StoredRows) -> Iterator[StoredRows]:
     """Yields the old rows, replaced by new rows with the same key, and then the other new rows."""
     is_new = np.ones(len(rows.keys), bool)
     for block in old:
@@ -167,8 +167,8 @@ def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
             rows.states[at[replaced]],
         )
         is_new[at[replaced]] = False
-        yield Rows(block.keys, embeddings, states, block.history)
-    new = Rows(*(array[is_new] for array in rows))
+        yield StoredRows(block.keys, embeddings, states, block.history)
+    new = StoredRows(*(array[is_new] for array in rows))
     row_bytes = sum(array[:1].nbytes for array in new)
     yield from parts(new, max(1, _BLOCK_BYTES // max(1, row_bytes)))
 
@@ -177,7 +177,7 @@ def _write(
     folder: Path,
     name: str,
     entry: TableEntry,
-    blocks: Iterable[Rows],
+    blocks: Iterable[StoredRows],
     files: dict[str, FileEntry],
 ) -> TableEntry:
     """Writes a table's blocks, adds their files to `files`, and returns the table's entry."""

@@ -9,7 +9,7 @@ from typing import Any
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, check_digest, folder_of
-from tfhybrid.checkpoint.table_file import Rows, digest, read_arrays, read_rows, sorted_keys
+from tfhybrid.checkpoint.table_file import StoredRows, digest, read_arrays, read_rows, sorted_keys
 from tfhybrid.cli.terminal.console import progress
 from tfhybrid.errors import CheckpointError
 
@@ -93,7 +93,7 @@ def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], No
             for file in entry.files
         ]
 
-    def counted() -> Iterator[Rows]:
+    def counted() -> Iterator[StoredRows]:
         for block in blocks:
             yield block
             advance(len(block.keys) * entry.row_bytes)

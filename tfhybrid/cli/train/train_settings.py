@@ -157,7 +157,7 @@ class TableOptimizer(Section):
         return _check_given(self, self.name, allowed, "optimizer")
 
 
-class Admission(Section):
+class AdmissionSettings(Section):
     """The rule by which a key gets a row, `tfhybrid.Admission`."""
 
     updates: Count = Field(description="Number of updates in which a key must occur to get a row.")
@@ -166,7 +166,7 @@ class Admission(Section):
     )
 
 
-class Eviction(Section):
+class EvictionSettings(Section):
     """The rules by which rows are removed, `tfhybrid.Eviction`."""
 
     unseen_steps: Count | None = Field(
@@ -213,8 +213,8 @@ class OwnTable(Section):
         None,
         description="Number of rows to reserve memory for; `tfhybrid plan --data` counts them.",
     )
-    admission: Admission | None = Field(None, description="Rule by which a key gets a row.")
-    eviction: Eviction | None = Field(None, description="Rules by which rows are removed.")
+    admission: AdmissionSettings | None = Field(None, description="Rule by which a key gets a row.")
+    eviction: EvictionSettings | None = Field(None, description="Rules by which rows are removed.")
     placement: Literal["replicated", "sharded"] = Field(
         "replicated", description="Whether every host has all rows, or each row is on one host."
     )
@@ -224,7 +224,7 @@ class OwnTable(Section):
     )
 
 
-class Table(OwnTable):
+class TableSettings(OwnTable):
     """Settings of all tables: fields of `tfhybrid.TableConfig`."""
 
     dim: Annotated[int, Field(ge=1, le=65536)] = Field(16, description="Length of an embedding.")
@@ -315,7 +315,7 @@ class Export(Section):
     )
 
 
-class Job(Section):
+class JobSettings(Section):
     """The job: arguments of `tfhybrid.init`, TensorBoard and Prometheus."""
 
     name: str | None = Field(None, description="Name of the job; random by default.")
@@ -336,7 +336,9 @@ class Settings(Section):
 
     data: Data = Field(description="Files of samples.")
     model: Model = Field(description="The model.")
-    table: Table = Field(default_factory=Table, description="The settings of all tables.")
+    table: TableSettings = Field(
+        default_factory=TableSettings, description="The settings of all tables."
+    )
     tables: dict[str, OwnTable] = Field(
         default_factory=dict,
         description="Settings that differ for a feature's table, by feature name.",
@@ -348,7 +350,9 @@ class Settings(Section):
     evaluation: Evaluation | None = Field(None, description="Metrics after every epoch.")
     checkpoints: Checkpoints | None = Field(None, description="Directory and times of checkpoints.")
     export: Export | None = Field(None, description="Export of a SavedModel at the end.")
-    job: Job = Field(default_factory=Job, description="Name, seed and monitoring of the job.")
+    job: JobSettings = Field(
+        default_factory=JobSettings, description="Name, seed and monitoring of the job."
+    )
 
     @model_validator(mode="after")
     def _check_sections(self) -> Settings:

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import Lease, Range
 
 # Function from the begin of a lease, its maximum number of rows and its latest end (`None`: the
 # end of the queue) to its actual end and number of rows; `None` if the queue has nothing there yet.
-Cut = Callable[[Position, int, Position | None], tuple[Position, int] | None]
+Cut = Callable[[QueuePosition, int, QueuePosition | None], tuple[QueuePosition, int] | None]
 
 
 @dataclasses.dataclass
@@ -40,7 +40,7 @@ class LeaseBook:
 
     def __init__(
         self,
-        begin: Position,
+        begin: QueuePosition,
         returned: Sequence[Range] = (),
         *,
         fence: int = 0,
@@ -56,7 +56,7 @@ class LeaseBook:
         self._done = 0
 
     @property
-    def head(self) -> Position:
+    def head(self) -> QueuePosition:
         """Position of the first row that is neither leased nor in the weights."""
         return self._returned[0][0] if self._returned else self._next
 

@@ -18,7 +18,7 @@ from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import Numbered
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class GrantedWork:
     """A lease, with its rows.
 
     Args:
@@ -159,9 +159,9 @@ class Provider:
         dealt, lost = self._routes.deal(decoded.batch)
         source = f"producer {producer}"
         for row, reason in decoded.bad:
-            self._letters.add(source, Position(number, row), reason, record.payload)
+            self._letters.add(source, QueuePosition(number, row), reason, record.payload)
         for row in lost.tolist():
-            at = Position(number, int(decoded.numbers[row]))
+            at = QueuePosition(number, int(decoded.numbers[row]))
             reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
             self._letters.add(source, at, reason, record.payload)
         return sum(
@@ -170,7 +170,7 @@ class Provider:
             for name, batch in dealt.items()
         )
 
-    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> Work | None:
+    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> GrantedWork | None:
         """Grants a lease to a trainer. A request with the same number again gets the same lease.
 
         Args:
@@ -232,7 +232,7 @@ class Provider:
         for queue in self._queues.values():
             queue.close()
 
-    def _work(self, names: Sequence[str], request: Request, count: int) -> Work | None:
+    def _work(self, names: Sequence[str], request: Request, count: int) -> GrantedWork | None:
         """Returns a lease if one can be granted now, else `None`.
 
         A broker or sync unit that does not answer counts as no rows, so trainers wait for it.
@@ -245,20 +245,20 @@ class Provider:
                 if granted is not None:
                     with self._lock:
                         self._last[request.trainer] = request.number, name, granted[0].fence
-                    return Work(name, *granted)
+                    return GrantedWork(name, *granted)
         except StreamError as error:
             if type(error) is not StreamError:
                 raise
             _log.warning("Cannot grant leases, trainers wait: %s", error)
         return None
 
-    def _answered(self, request: Request) -> Work | None:
+    def _answered(self, request: Request) -> GrantedWork | None:
         with self._lock:
             number, name, fence = self._last.get(request.trainer, (None, "", 0))
         if number != request.number:
             return None
         granted = self._queues[name].rows_again(request.model, fence, request.trainer)
-        return Work(name, *granted)
+        return GrantedWork(name, *granted)
 
     def _queues_for(self, request: Request) -> Sequence[str]:
         names = self._routes.queues_of(request.model)

@@ -13,7 +13,7 @@ from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import Provider, Request, Work
+from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.weights.lease import Lease, lease_fields, lease_from
@@ -72,7 +72,7 @@ class RemoteProvider:
         arrays = {"record": np.frombuffer(record.payload, np.uint8)}
         return int(self._ask("put", arrays, producer=producer, number=number)[0])
 
-    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> Work | None:
+    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> GrantedWork | None:
         """Requests a lease; returns `None` if there were no rows in time. See `Provider.lease`."""
         fields = dataclasses.asdict(request)
         response, arrays = self._ask("lease", request=fields, wait_seconds=wait_seconds)
@@ -80,8 +80,8 @@ class RemoteProvider:
             return None
         queue, lease = response["queue"], lease_from(response["lease"])
         if request.direct and self._read is not None:
-            return Work(queue, lease, self._read(queue, lease))
-        return Work(queue, lease, rows.batch_of(arrays["rows"].tobytes()))
+            return GrantedWork(queue, lease, self._read(queue, lease))
+        return GrantedWork(queue, lease, rows.batch_of(arrays["rows"].tobytes()))
 
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
         """Extends a trainer's lease to its full lifetime from now on; see `Provider.renew`."""

@@ -10,10 +10,10 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
-from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, Weights
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, TargetWeights
 
 
 class ServedQueue:
@@ -41,7 +41,7 @@ class ServedQueue:
         name: str,
         writer: NumberedWriter,
         reader: QueueReader,
-        weights: Mapping[str, Weights],
+        weights: Mapping[str, TargetWeights],
         *,
         staleness: int | None,
         seconds: float,
@@ -57,7 +57,7 @@ class ServedQueue:
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
-            standing = unit.begin(name, Position(writer.queue.begin(), 0))
+            standing = unit.begin(name, QueuePosition(writer.queue.begin(), 0))
             done = AppliedRanges(standing.frontier, standing.ranges)
             self._books[model] = LeaseBook(
                 done.end,
@@ -176,8 +176,8 @@ class ServedQueue:
             self._books[model].give_back(lease.fence)
 
     def _cut(
-        self, begin: Position, rows: int, limit: Position | None
-    ) -> tuple[Position, int] | None:
+        self, begin: QueuePosition, rows: int, limit: QueuePosition | None
+    ) -> tuple[QueuePosition, int] | None:
         taken = self._reader.take(begin, rows, limit)
         return None if taken is None else (taken.end, taken.batch.num_rows)
 

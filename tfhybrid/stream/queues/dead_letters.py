@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tfhybrid.errors import CorruptFileError, DataError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 
 _log = logging.getLogger("tfhybrid.stream")
 
@@ -32,7 +32,7 @@ class DeadLetters:
 
     >>> import tempfile
     >>> letters = DeadLetters(tempfile.mkdtemp() + "/bad.jsonl", limit=10)
-    >>> letters.add("clicks", Position(3, 0), "no id", b"{}")
+    >>> letters.add("clicks", QueuePosition(3, 0), "no id", b"{}")
     >>> letters.count
     1
     """
@@ -40,13 +40,13 @@ class DeadLetters:
     def __init__(self, path: str | os.PathLike[str], *, limit: int) -> None:
         self._path = Path(path)
         self._limit = limit
-        self._known: set[tuple[str, Position]] = set()
+        self._known: set[tuple[str, QueuePosition]] = set()
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # a killed writer can leave half a line
         for number, line in enumerate(whole.splitlines()):
             try:
                 letter = json.loads(line)
-                self._known.add((letter["queue"], Position(letter["offset"], letter["row"])))
+                self._known.add((letter["queue"], QueuePosition(letter["offset"], letter["row"])))
             except (ValueError, TypeError, KeyError) as error:
                 raise CorruptFileError(
                     f"{self._path}, line {number + 1}, does not describe a bad row: {error}. "
@@ -62,7 +62,7 @@ class DeadLetters:
         """Number of rows in the file."""
         return len(self._known)
 
-    def add(self, queue: str, position: Position, reason: str, payload: bytes) -> None:
+    def add(self, queue: str, position: QueuePosition, reason: str, payload: bytes) -> None:
         """Writes a bad row to the file, unless it is there already.
 
         Args:

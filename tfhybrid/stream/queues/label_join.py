@@ -11,7 +11,7 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
-from tfhybrid.stream.queues.queue import Position, Queue, Record
+from tfhybrid.stream.queues.queue import Queue, QueuePosition, Record
 from tfhybrid.stream.queues.queue_reader import QueueReader
 
 # Number of offsets searched first for the last record. Not every offset has a record.
@@ -91,10 +91,10 @@ class Join:
         self._joined = joined
         self._window = window
         self._lateness = lateness
-        self._next = Position(impressions.begin(), 0)
-        self._click = Position(clicks.begin(), 0)
+        self._next = QueuePosition(impressions.begin(), 0)
+        self._click = QueuePosition(clicks.begin(), 0)
         # Clicks that may still count: position, id and time.
-        self._kept: collections.deque[tuple[Position, object, int]] = collections.deque()
+        self._kept: collections.deque[tuple[QueuePosition, object, int]] = collections.deque()
         self._times: dict[object, list[int]] = {}
         self._latest_click: int | None = None
         self._latest_impression: int | None = None
@@ -153,7 +153,7 @@ class Join:
             self._click = taken.end
         return True
 
-    def _keep(self, batch: pa.RecordBatch, at: Position) -> None:
+    def _keep(self, batch: pa.RecordBatch, at: QueuePosition) -> None:
         names = self._columns
         for each, time in zip(
             batch[names.id].to_pylist(), batch[names.time].to_pylist(), strict=True
@@ -173,7 +173,7 @@ class Join:
                 if not self._times[each]:
                     del self._times[each]
 
-    def _state(self, end: Position) -> Mapping[str, str]:
+    def _state(self, end: QueuePosition) -> Mapping[str, str]:
         low = self._kept[0][0] if self._kept else self._click
         latest = "" if self._latest_impression is None else str(self._latest_impression)
         places = (*end, *self._click, *low)
@@ -186,7 +186,7 @@ class Join:
         if last is None:
             return
         places = [int(last.attributes[name]) for name in _STATE]
-        self._next, click, low = (Position(*places[i : i + 2]) for i in (0, 2, 4))
+        self._next, click, low = (QueuePosition(*places[i : i + 2]) for i in (0, 2, 4))
         self._latest_impression = int(last.attributes["latest_impression"])
         self._click = low
         while self._click < click:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
-class Position(NamedTuple):
+class QueuePosition(NamedTuple):
     """A point between two rows of a queue.
 
     Positions compare like tuples: first by record, then by row.
@@ -18,7 +18,7 @@ class Position(NamedTuple):
 
     Example:
 
-    >>> Position(4, 10) < Position(5, 0)
+    >>> QueuePosition(4, 10) < QueuePosition(5, 0)
     True
     """
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError, PositionLostError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
-from tfhybrid.stream.queues.queue import Position, Queue
-from tfhybrid.stream.queues.rows import Rows
+from tfhybrid.stream.queues.queue import Queue, QueuePosition
+from tfhybrid.stream.queues.rows import DecodedRows
 
 _log = logging.getLogger("tfhybrid.stream")
 
@@ -29,7 +29,7 @@ class Taken:
         batch: Good rows, with the declared columns.
     """
 
-    end: Position
+    end: QueuePosition
     batch: pa.RecordBatch
 
 
@@ -64,9 +64,13 @@ class QueueReader:
         self._letters = letters
         self._skips = on_lost == "skip"
         # By the offset requested: the offset of the record found there or after it, and its rows.
-        self._cache: collections.OrderedDict[int, tuple[int, Rows]] = collections.OrderedDict()
+        self._cache: collections.OrderedDict[int, tuple[int, DecodedRows]] = (
+            collections.OrderedDict()
+        )
 
-    def take(self, begin: Position, most: int, limit: Position | None = None) -> Taken | None:
+    def take(
+        self, begin: QueuePosition, most: int, limit: QueuePosition | None = None
+    ) -> Taken | None:
         """Reads rows from a position on. Does not wait for new ones.
 
         Args:
@@ -98,18 +102,20 @@ class QueueReader:
             part, last = _rows_between(record, first, stop, most - count)
             parts.append(part)
             count += part.num_rows
-            position = Position(offset, last) if last < record.count else Position(offset + 1, 0)
+            position = (
+                QueuePosition(offset, last) if last < record.count else QueuePosition(offset + 1, 0)
+            )
         if position == begin:
             return None
         return Taken(position, _joined(parts, self._schema))
 
-    def _record_at(self, position: Position) -> tuple[int, Rows] | None:
+    def _record_at(self, position: QueuePosition) -> tuple[int, DecodedRows] | None:
         """Returns the offset and rows of the first record at or after a position's offset."""
         if position.offset not in self._cache:
             self._read(position)
         return self._cache.get(position.offset)
 
-    def _read(self, position: Position) -> None:
+    def _read(self, position: QueuePosition) -> None:
         requested = position.offset
         try:
             chunk = self._queue.read(requested, most=_RECORDS_AT_ONCE)
@@ -123,7 +129,7 @@ class QueueReader:
             decoded = rows.decode(record, self._schema)
             if self._letters is not None:
                 for row, reason in decoded.bad:
-                    at = Position(offset, row)
+                    at = QueuePosition(offset, row)
                     self._letters.add(self._queue.name, at, reason, record.payload)
             self._cache[requested] = offset, decoded
             requested = offset + 1
@@ -131,7 +137,9 @@ class QueueReader:
             self._cache.popitem(last=False)
 
 
-def _rows_between(record: Rows, first: int, stop: int, most: int) -> tuple[pa.RecordBatch, int]:
+def _rows_between(
+    record: DecodedRows, first: int, stop: int, most: int
+) -> tuple[pa.RecordBatch, int]:
     """Returns good rows of a record, and the number after the last row read.
 
     Args:

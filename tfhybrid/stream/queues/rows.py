@@ -20,7 +20,7 @@ _BAD = (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError,
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class DecodedRows:
     """The rows of a record.
 
     Args:
@@ -52,7 +52,7 @@ def encode(batch: pa.RecordBatch, **attributes: str) -> Record:
     return Record(sink.getvalue().to_pybytes(), attributes)
 
 
-def decode(record: Record, schema: pa.Schema) -> Rows:
+def decode(record: Record, schema: pa.Schema) -> DecodedRows:
     """Decodes the rows of a record. Never raises for bad data: bad rows are listed in the result.
 
     A row is bad if a column is missing, has another type, or is null although the schema does not
@@ -75,10 +75,10 @@ def decode(record: Record, schema: pa.Schema) -> Rows:
         return _from_arrow(record.payload, schema)
     except _BAD as error:
         empty = pa.RecordBatch.from_pylist([], schema=schema)
-        return Rows(empty, np.empty(0, np.int64), 1, ((0, _reason(error)),))
+        return DecodedRows(empty, np.empty(0, np.int64), 1, ((0, _reason(error)),))
 
 
-def _from_json(value: Any, schema: pa.Schema) -> Rows:
+def _from_json(value: Any, schema: pa.Schema) -> DecodedRows:
     rows = value if isinstance(value, list) else [value]
     try:
         return _checked(_batch(rows, schema))
@@ -86,7 +86,7 @@ def _from_json(value: Any, schema: pa.Schema) -> Rows:
         return _one_by_one(rows, schema)
 
 
-def _one_by_one(rows: Sequence[Any], schema: pa.Schema) -> Rows:
+def _one_by_one(rows: Sequence[Any], schema: pa.Schema) -> DecodedRows:
     good, bad = [], []
     for number, row in enumerate(rows):
         try:
@@ -99,7 +99,7 @@ def _one_by_one(rows: Sequence[Any], schema: pa.Schema) -> Rows:
         else:
             good.append(number)
     batch = _batch([rows[number] for number in good], schema)
-    return Rows(batch, np.array(good, np.int64), len(rows), tuple(bad))
+    return DecodedRows(batch, np.array(good, np.int64), len(rows), tuple(bad))
 
 
 def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -129,7 +129,7 @@ def _is_text(dtype: pa.DataType) -> bool:
     return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
 
 
-def _from_arrow(payload: bytes, schema: pa.Schema) -> Rows:
+def _from_arrow(payload: bytes, schema: pa.Schema) -> DecodedRows:
     with pa.ipc.open_stream(payload) as reader:
         table = reader.read_all()
     missing = [name for name in schema.names if name not in table.column_names]
@@ -148,7 +148,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _checked(batch: pa.RecordBatch) -> Rows:
+def _checked(batch: pa.RecordBatch) -> DecodedRows:
     """Separates the rows that have a null in a column that does not allow it."""
     good = np.ones(batch.num_rows, bool)
     reasons: dict[int, str] = {}
@@ -160,7 +160,7 @@ def _checked(batch: pa.RecordBatch) -> Rows:
             good &= ~null
     numbers = np.flatnonzero(good)
     kept = batch if good.all() else batch.take(pa.array(numbers))
-    return Rows(kept, numbers, batch.num_rows, tuple(sorted(reasons.items())))
+    return DecodedRows(kept, numbers, batch.num_rows, tuple(sorted(reasons.items())))
 
 
 def _reason(error: Exception) -> str:

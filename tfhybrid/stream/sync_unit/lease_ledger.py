@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease
-from tfhybrid.stream.weights.weight_base import Base
+from tfhybrid.stream.weights.weight_base import WeightBase
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
@@ -31,14 +31,14 @@ class LeaseLedger:
         self._revoked: dict[str, set[int]] = {}
         self.refused = 0
 
-    def load(self, base: Base) -> None:
+    def load(self, base: WeightBase) -> None:
         """Takes terms and ranges from a base."""
         self.terms = dict(base.epochs)
         for queue, (frontier, ranges) in base.done.items():
             self.applied[queue] = AppliedRanges(frontier, ranges)
             self._revoked[queue] = set()
 
-    def start_term(self, queue: str, term: int, first: Position) -> None:
+    def start_term(self, queue: str, term: int, first: QueuePosition) -> None:
         """Starts a provider's term, which ends all leases of earlier ones.
 
         Args:

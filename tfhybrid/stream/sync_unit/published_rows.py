@@ -13,7 +13,7 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
 from tfhybrid.core import native
 from tfhybrid.errors import PublicationError
-from tfhybrid.stream.sync_unit.snapshot import Snapshot
+from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot
 from tfhybrid.stream.weights.publication import PublishedFile
 
 
@@ -30,7 +30,7 @@ class WrittenRows(NamedTuple):
     bytes: int
 
 
-def write(snapshot: Snapshot, folder: Location) -> WrittenRows:
+def write(snapshot: WeightSnapshot, folder: Location) -> WrittenRows:
     """Writes the rows and removed keys of a snapshot into a folder.
 
     Args:

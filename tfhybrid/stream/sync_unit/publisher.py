@@ -15,11 +15,11 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
 from tfhybrid.stream.sync_unit import published_rows
 from tfhybrid.stream.sync_unit.published_rows import WrittenRows
-from tfhybrid.stream.sync_unit.snapshot import Snapshot
+from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import publication as files
 from tfhybrid.stream.weights import wall_clock
-from tfhybrid.stream.weights.publication import Member, Pointer, Publication
+from tfhybrid.stream.weights.publication import ChainMember, Pointer, Publication
 
 _log = logging.getLogger("tfhybrid.stream")
 
@@ -92,7 +92,7 @@ class Published:
 
     def __init__(self, rules: PublishRules) -> None:
         self.place = storage.location(rules.folder)
-        self.last: tuple[Publication, Member] | None = None
+        self.last: tuple[Publication, ChainMember] | None = None
         self.incarnation = 0
         self.number = max(files.numbers(self.place), default=0)
         for number in files.numbers(self.place):
@@ -107,7 +107,7 @@ class Published:
                 self.number = max(self.number, pointer.number)
                 self.incarnation = max(self.incarnation, pointer.incarnation)
                 publication = files.read_manifest(self.place, pointer.number, pointer.crc)
-                member = Member(pointer.number, pointer.crc, publication.bytes)
+                member = ChainMember(pointer.number, pointer.crc, publication.bytes)
                 self.last = publication, member
         except TfhybridError as error:
             _log.error("The newest publication cannot be read; the next one is a base. %s", error)
@@ -225,7 +225,7 @@ class Publisher:
         with self.model.publishing(only_changed=False) as snapshot:
             return self._write(snapshot, anyway, ())
 
-    def _chain(self) -> tuple[Member, ...]:
+    def _chain(self) -> tuple[ChainMember, ...]:
         assert self._last is not None
         return (*self._last[0].chain, self._last[1])
 
@@ -236,7 +236,9 @@ class Publisher:
         size = sum(delta.bytes for delta in deltas)
         return len(deltas) < self.rules.deltas and size <= base.bytes
 
-    def _write(self, snapshot: Snapshot, anyway: bool, chain: tuple[Member, ...]) -> Publication:
+    def _write(
+        self, snapshot: WeightSnapshot, anyway: bool, chain: tuple[ChainMember, ...]
+    ) -> Publication:
         """Writes a publication and points readers to it."""
         auc = self._judged(snapshot, anyway)
         self._number += 1
@@ -265,8 +267,8 @@ class Publisher:
 
     def _described(
         self,
-        snapshot: Snapshot,
-        chain: tuple[Member, ...],
+        snapshot: WeightSnapshot,
+        chain: tuple[ChainMember, ...],
         rows: WrittenRows,
         auc: float | None,
     ) -> Publication:
@@ -295,7 +297,7 @@ class Publisher:
             if files.current(self._place) != pointer:
                 raise
 
-    def _judged(self, snapshot: Snapshot, anyway: bool) -> float | None:
+    def _judged(self, snapshot: WeightSnapshot, anyway: bool) -> float | None:
         """Returns the AUC to compare the next publication with; raises if it has fallen."""
         observed = snapshot.observed
         auc = observed.auc if observed.judged >= self.rules.auc_rows else None

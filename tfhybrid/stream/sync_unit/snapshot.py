@@ -13,7 +13,7 @@ from tfhybrid.stream.weights.observed import Observed
 from tfhybrid.stream.weights.weight_store import WeightStore
 
 
-class Snapshot(NamedTuple):
+class WeightSnapshot(NamedTuple):
     """Frozen weights of a target model at one version.
 
     Attributes:

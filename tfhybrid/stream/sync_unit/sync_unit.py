@@ -14,13 +14,19 @@ from tfhybrid.errors import LeaseRefusedError, PublicationError
 from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.remote import Remote
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.sync_unit.publisher import Published, Publisher, PublishRules
 from tfhybrid.stream.sync_unit.publisher_clock import PublisherClock
 from tfhybrid.stream.sync_unit.saver import Saver
 from tfhybrid.stream.sync_unit.stats import stream_stats
 from tfhybrid.stream.sync_unit.target_model import TargetModel
-from tfhybrid.stream.weights.lease import Lease, Standing, Weights, lease_fields, lease_from
+from tfhybrid.stream.weights.lease import (
+    Lease,
+    QueueProgress,
+    TargetWeights,
+    lease_fields,
+    lease_from,
+)
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -122,7 +128,7 @@ class SyncUnit:
         return called
 
     def _begin(self, model: TargetModel, arguments: Mapping[str, Any]) -> Any:
-        standing = model.begin(arguments["queue"], Position(*arguments["first"]))
+        standing = model.begin(arguments["queue"], QueuePosition(*arguments["first"]))
         return dataclasses.asdict(standing)
 
     def _open(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
@@ -152,7 +158,7 @@ class SyncUnit:
         return version, rows
 
 
-class RemoteModel(Weights):
+class RemoteModel(TargetWeights):
     """Client of a target model in another process. Has the methods of `TargetModel`.
 
     Every method raises the errors of the `TargetModel` method, and `StreamError` if the sync unit
@@ -181,10 +187,10 @@ class RemoteModel(Weights):
         self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
 
     @override
-    def begin(self, queue: str, first: Position) -> Standing:
+    def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         fields, _ = self._ask("begin", queue=queue, first=first)
-        ranges = [(Position(*begin), Position(*end)) for begin, end in fields["ranges"]]
-        return Standing(fields["epoch"], Position(*fields["frontier"]), ranges)
+        ranges = [(QueuePosition(*begin), QueuePosition(*end)) for begin, end in fields["ranges"]]
+        return QueueProgress(fields["epoch"], QueuePosition(*fields["frontier"]), ranges)
 
     @override
     def revoke(self, queue: str, lease: Lease) -> bool:
@@ -210,11 +216,12 @@ class RemoteModel(Weights):
         """Writes a base; returns the path of its folder on the sync unit's host."""
         return str(self._ask("save")[0])
 
-    def standing(self) -> dict[str, tuple[Position, int]]:
+    def standing(self) -> dict[str, tuple[QueuePosition, int]]:
         """Returns each queue's frontier and number of contained ranges behind it, by queue."""
         fields: dict[str, Any] = self._ask("standing")[0]
         return {
-            queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in fields.items()
+            queue: (QueuePosition(*frontier), ranges)
+            for queue, (frontier, ranges) in fields.items()
         }
 
     def publish(self, *, anyway: bool = False) -> dict[str, Any]:

@@ -16,17 +16,17 @@ from typing_extensions import override
 
 from tfhybrid.errors import ConfigError, StreamError, TfhybridError
 from tfhybrid.stream.queues.log_queue import LogQueue
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
-from tfhybrid.stream.sync_unit.snapshot import Snapshot, next_history
+from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot, next_history
 from tfhybrid.stream.sync_unit.submitted import Submitted
 from tfhybrid.stream.weights import weight_base
 from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
-from tfhybrid.stream.weights.lease import Lease, Standing, Weights
+from tfhybrid.stream.weights.lease import Lease, QueueProgress, TargetWeights
 from tfhybrid.stream.weights.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.observed import Observed
-from tfhybrid.stream.weights.weight_base import Base
+from tfhybrid.stream.weights.weight_base import WeightBase
 from tfhybrid.stream.weights.weight_store import WeightStore
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -34,7 +34,7 @@ _CURSOR = "publisher"  # name of the cursor that tracks changed rows for publica
 _STALENESS_OF = 1000  # updates whose staleness is remembered
 
 
-class TargetModel(Weights):
+class TargetModel(TargetWeights):
     """Target model, to which the update of each lease is applied exactly once. Thread-safe.
 
     An update is in the journal, with its lease, before it is applied and acknowledged. Updates that
@@ -161,7 +161,7 @@ class TargetModel(Weights):
             self._record(Record(safetensors.numpy.save(arrays), attributes))
 
     @override
-    def begin(self, queue: str, first: Position) -> Standing:
+    def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         with self._lock:
             term = self._ledger.terms.get(queue, 0) + 1
             applied = self._ledger.applied.get(queue)
@@ -169,7 +169,7 @@ class TargetModel(Weights):
             text = json.dumps([queue, term, *frontier])
             self._record(Record(b"", {"kind": "epoch", "epoch": text}))
             applied = self._ledger.applied[queue]
-            return Standing(term, applied.frontier, applied.ranges)
+            return QueueProgress(term, applied.frontier, applied.ranges)
 
     @override
     def revoke(self, queue: str, lease: Lease) -> bool:
@@ -226,8 +226,8 @@ class TargetModel(Weights):
         weight_base.remove_older(self._folder, folder)
         return folder
 
-    def _base_of(self, store: WeightStore) -> Base:
-        return Base(
+    def _base_of(self, store: WeightStore) -> WeightBase:
+        return WeightBase(
             store.spec.to_json(),
             store.version,
             self._journal.end(),
@@ -259,7 +259,7 @@ class TargetModel(Weights):
         self._meet_published()
 
     @contextlib.contextmanager
-    def publishing(self, *, only_changed: bool) -> Iterator[Snapshot]:
+    def publishing(self, *, only_changed: bool) -> Iterator[WeightSnapshot]:
         """Freezes the weights for a publication. Updates may be applied meanwhile.
 
         The block must write the snapshot. If it raises, the next snapshot has its changes, too.
@@ -277,7 +277,7 @@ class TargetModel(Weights):
                 if not self.knows_changes:
                     store.track_changes(_CURSOR)
                 observed, self._observed = self._observed, Observed()
-                snapshot = Snapshot(store, frozen, store.version, self._history, observed)
+                snapshot = WeightSnapshot(store, frozen, store.version, self._history, observed)
             try:
                 yield snapshot
             except BaseException:
@@ -301,7 +301,7 @@ class TargetModel(Weights):
         with self._lock:
             return dict(self._saved)
 
-    def standing(self) -> dict[str, tuple[Position, int]]:
+    def standing(self) -> dict[str, tuple[QueuePosition, int]]:
         """Returns each queue's frontier and number of contained ranges behind it, by queue."""
         with self._lock:
             return {
@@ -393,10 +393,12 @@ class TargetModel(Weights):
             self._meet_published()
         elif kind == "epoch":
             queue, term, *frontier = json.loads(record.attributes["epoch"])
-            self._ledger.start_term(queue, term, Position(*frontier))
+            self._ledger.start_term(queue, term, QueuePosition(*frontier))
         elif kind == "passed":
             queue, *numbers = json.loads(record.attributes["range"])
-            self._ledger.applied[queue].add((Position(*numbers[:2]), Position(*numbers[2:])))
+            self._ledger.applied[queue].add(
+                (QueuePosition(*numbers[:2]), QueuePosition(*numbers[2:]))
+            )
         else:
             self._replay_update(WeightUpdate.from_record(record), record)
 

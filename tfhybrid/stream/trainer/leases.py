@@ -16,7 +16,7 @@ from tfhybrid.monitoring.metrics import STREAM_LAG, Metric
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import Request, Work
+from tfhybrid.stream.provider.provider import GrantedWork, Request
 from tfhybrid.stream.provider.provider_calls import RemoteProvider
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.stats import from_dict
@@ -100,7 +100,7 @@ class Leases:
         self._spec: ModelSpec | None = None
         # Differs in each process, so a restarted trainer does not get its predecessor's answers.
         self._number = time.monotonic_ns()
-        self._work: Work | None = None
+        self._work: GrantedWork | None = None
         self._next_row = 0
         self._begun = 0.0
         self._rows_per_second = 0.0
@@ -110,7 +110,7 @@ class Leases:
         self.refused = 0
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> GrantedWork | None:
         """The lease in training, with its rows; `None` between two leases."""
         return self._work
 
@@ -277,7 +277,7 @@ class Leases:
             direct=self._direct,
         )
 
-    def _event_times(self, work: Work) -> np.ndarray:
+    def _event_times(self, work: GrantedWork) -> np.ndarray:
         """Returns the event times of the rows that have one, float64 `[n]`."""
         if self._event_time is None:
             return np.zeros(0)

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 
 from tfhybrid.errors import StreamError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import Range
 
 
@@ -24,14 +24,16 @@ class AppliedRanges:
 
     Example:
 
-    >>> done = AppliedRanges(Position(0, 0))
-    >>> done.add((Position(2, 0), Position(3, 0)))
-    >>> done.add((Position(0, 0), Position(1, 5)))
-    >>> done.frontier, done.gaps()
-    (Position(offset=1, row=5), [(Position(offset=1, row=5), Position(offset=2, row=0))])
+    >>> done = AppliedRanges(QueuePosition(0, 0))
+    >>> done.add((QueuePosition(2, 0), QueuePosition(3, 0)))
+    >>> done.add((QueuePosition(0, 0), QueuePosition(1, 5)))
+    >>> done.frontier
+    QueuePosition(offset=1, row=5)
+    >>> done.gaps()
+    [(QueuePosition(offset=1, row=5), QueuePosition(offset=2, row=0))]
     """
 
-    def __init__(self, frontier: Position, ranges: Sequence[Range] = ()) -> None:
+    def __init__(self, frontier: QueuePosition, ranges: Sequence[Range] = ()) -> None:
         self.frontier = frontier
         self._ranges: list[Range] = []
         for each in ranges:
@@ -43,7 +45,7 @@ class AppliedRanges:
         return list(self._ranges)
 
     @property
-    def end(self) -> Position:
+    def end(self) -> QueuePosition:
         """Position after the last row of the set."""
         return self._ranges[-1][1] if self._ranges else self.frontier
 

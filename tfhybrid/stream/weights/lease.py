@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 
-Range = tuple[Position, Position]
+Range = tuple[QueuePosition, QueuePosition]
 
 # Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
 FENCES_PER_TERM = 1 << 40
@@ -28,8 +28,8 @@ class Lease:
 
     fence: int
     holder: str
-    begin: Position
-    end: Position
+    begin: QueuePosition
+    end: QueuePosition
     rows: int
 
     @property
@@ -49,12 +49,12 @@ def lease_from(fields: Mapping[str, Any]) -> Lease:
     Raises:
         KeyError: A field is missing.
     """
-    begin, end = (Position(*fields[name]) for name in ("begin", "end"))
+    begin, end = (QueuePosition(*fields[name]) for name in ("begin", "end"))
     return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class QueueProgress:
     """Rows of one queue that a target model's weights contain.
 
     Args:
@@ -65,17 +65,17 @@ class Standing:
     """
 
     epoch: int
-    frontier: Position
+    frontier: QueuePosition
     ranges: Sequence[Range]
 
 
-class Weights(Protocol):
+class TargetWeights(Protocol):
     """The calls that the provider makes to a target model in the sync unit.
 
     Every method raises `StreamError` if the sync unit does not answer.
     """
 
-    def begin(self, queue: str, first: Position) -> Standing:
+    def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         """Ends all leases of earlier providers of a queue, and starts the next term.
 
         Args:

@@ -35,7 +35,7 @@ HELD = "held.json"
 WITHHELD = "withheld.json"
 
 
-class Member(NamedTuple):
+class ChainMember(NamedTuple):
     """Member of a chain: a publication's number, its manifest's checksum, and its size in bytes."""
 
     number: int
@@ -78,7 +78,7 @@ class Publication:
     spec: str
     version: int
     history: str
-    chain: Sequence[Member]
+    chain: Sequence[ChainMember]
     files: Sequence[PublishedFile]
     rows: int
     removed: int
@@ -113,7 +113,7 @@ def folder_of(place: Location, number: int) -> Location:
     return place / f"{number:010d}"
 
 
-def write_manifest(folder: Location, publication: Publication) -> Member:
+def write_manifest(folder: Location, publication: Publication) -> ChainMember:
     """Writes the manifest of a publication; returns the publication as a member of its chain.
 
     Must be called after all other files are written: the manifest makes the publication complete.
@@ -126,7 +126,7 @@ def write_manifest(folder: Location, publication: Publication) -> Member:
     content = json.dumps(fields).encode()
     crc = native.crc32c(content)
     storage.write(folder / MANIFEST, b"%08x\n" % crc + content)
-    return Member(publication.number, crc, publication.bytes)
+    return ChainMember(publication.number, crc, publication.bytes)
 
 
 def read_manifest(place: Location, number: int, crc: int | None = None) -> Publication:
@@ -160,7 +160,7 @@ def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
             f"{path.parent} does not exist: the publication was pruned, or never completed"
         ) from error
     try:
-        fields["chain"] = tuple(Member(*each) for each in fields["chain"])
+        fields["chain"] = tuple(ChainMember(*each) for each in fields["chain"])
         fields["files"] = tuple(PublishedFile(*each) for each in fields["files"])
         fields["times"] = {int(second): int(count) for second, count in fields["times"]}
         return Publication(**fields), crc

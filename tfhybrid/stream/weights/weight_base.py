@@ -17,14 +17,14 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.core import native
 from tfhybrid.core.frozen_table import TableFile
 from tfhybrid.errors import CorruptFileError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import Range
 
 _MANIFEST = "base.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Base:
+class WeightBase:
     """Metadata of a base.
 
     Args:
@@ -45,7 +45,7 @@ class Base:
     version: int
     journal: int
     epochs: Mapping[str, int]
-    done: Mapping[str, tuple[Position, Sequence[Range]]]
+    done: Mapping[str, tuple[QueuePosition, Sequence[Range]]]
     optimizer_starts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     history: str = ""
     event_time: int | None = None
@@ -56,7 +56,7 @@ class Base:
 
 
 def write(
-    folder: Path, base: Base, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]
+    folder: Path, base: WeightBase, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]
 ) -> Path:
     """Writes a base, which appears complete or not at all; does nothing if it exists.
 
@@ -82,7 +82,7 @@ def write(
     return place
 
 
-def newest(folder: Path) -> tuple[Base, list[tuple[str, Path]]] | None:
+def newest(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]] | None:
     """Reads the newest base of a target model; see `read`.
 
     Args:
@@ -99,7 +99,7 @@ def newest(folder: Path) -> tuple[Base, list[tuple[str, Path]]] | None:
     return read(places[-1]) if places else None
 
 
-def read(place: Path) -> tuple[Base, list[tuple[str, Path]]]:
+def read(place: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
     """Reads the metadata of a base and checks the checksums of its files.
 
     Args:
@@ -122,10 +122,13 @@ def read(place: Path) -> tuple[Base, list[tuple[str, Path]]]:
             raise CorruptFileError(f"{place / name} is damaged: its checksum is not {checksum:08x}")
         files.append((table, place / name))
     fields["done"] = {
-        queue: (Position(*frontier), [(Position(*b), Position(*e)) for b, e in ranges])
+        queue: (
+            QueuePosition(*frontier),
+            [(QueuePosition(*b), QueuePosition(*e)) for b, e in ranges],
+        )
         for queue, (frontier, ranges) in fields["done"].items()
     }
-    return Base(**fields), files
+    return WeightBase(**fields), files
 
 
 def remove_older(folder: Path, kept: Path) -> None:

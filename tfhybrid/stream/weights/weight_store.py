@@ -21,7 +21,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.store import FrozenTable, RowBlock, TableFile, TableWriter
 from tfhybrid.stream.weights.first_weights import FirstWeights
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec
-from tfhybrid.stream.weights.weight_base import Base
+from tfhybrid.stream.weights.weight_base import WeightBase
 
 
 class WeightStore:
@@ -38,7 +38,7 @@ class WeightStore:
         version: Number of updates in the weights.
         event_time: Latest event time of all updates, in seconds since 1970; `None` without any.
         optimizer_starts: Version at which each table's optimizer started, as
-            `Base.optimizer_starts`.
+            `WeightBase.optimizer_starts`.
     """
 
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
@@ -256,7 +256,7 @@ class WeightStore:
         """
         return self._writer(name).removed_keys(frozen)
 
-    def load(self, files: list[tuple[str, Path]], base: Base) -> None:
+    def load(self, files: list[tuple[str, Path]], base: WeightBase) -> None:
         """Reads a base into empty tables; the versions continue from the base.
 
         Args:

@@ -12,7 +12,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from tfhybrid.errors import DataError
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.weights.lease import Range
 
 
@@ -41,8 +41,8 @@ class WeightUpdate:
     model: str
     queue: str
     fence: int
-    begin: Position
-    end: Position
+    begin: QueuePosition
+    end: QueuePosition
     rows: int
     trainer: str
     version: int
@@ -87,7 +87,7 @@ class WeightUpdate:
                 }
                 for kind in ("keys/", "values/")
             )
-            begin, end = (Position(*fields.pop(name)) for name in ("begin", "end"))
+            begin, end = (QueuePosition(*fields.pop(name)) for name in ("begin", "end"))
             return cls(begin=begin, end=end, keys=keys, values=values, **fields)
         except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(f"The record is not an update of weights: {error!r}") from error

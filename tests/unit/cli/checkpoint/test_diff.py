@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.unit.cli.conftest import rewrite, rows_of
-from tfhybrid.checkpoint.table_file import Rows, read_names
+from tfhybrid.checkpoint.table_file import StoredRows, read_names
 from tfhybrid.cli.checkpoint.variables import Variables, matched
 
 TABLES = ["user", "item"]
@@ -45,7 +45,9 @@ def test_rows_are_matched_by_key(run_json, directory, newest, table):
 
 def test_the_order_of_rows_does_not_matter(run_json, directory, newest):
     copy = shutil.copytree(newest, directory / "copy")
-    rewrite(copy, "item", Rows(*(np.ascontiguousarray(a[::-1]) for a in rows_of(copy, "item"))))
+    rewrite(
+        copy, "item", StoredRows(*(np.ascontiguousarray(a[::-1]) for a in rows_of(copy, "item")))
+    )
     found = run_json("diff", newest, copy)["tables"]["compared"]["item"]
     assert {found[name] for name in ("added", "removed", "changed", "changed_states")} == {0}
 
@@ -66,7 +68,7 @@ def test_a_nan_is_a_change_without_a_size(run_json, directory, newest):
 def test_an_empty_table_is_compared(run_json, directory, newest):
     copy = shutil.copytree(newest, directory / "copy")
     rows = rows_of(copy, "item")
-    rewrite(copy, "item", Rows(*(array[:0] for array in rows)))
+    rewrite(copy, "item", StoredRows(*(array[:0] for array in rows)))
     found = run_json("diff", newest, copy)["tables"]["compared"]["item"]
     assert (found["removed"], found["added"], found["changed"]) == (len(rows.keys), 0, 0)
     assert run_json("diff", copy, newest)["tables"]["compared"]["item"]["added"] == len(rows.keys)

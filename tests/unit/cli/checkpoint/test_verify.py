@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from tests.unit.cli.conftest import rewrite, rows_of
 from tfhybrid.checkpoint.manifest import FileEntry
-from tfhybrid.checkpoint.table_file import Rows, arrays_of
+from tfhybrid.checkpoint.table_file import StoredRows, arrays_of
 
 
 def problems(run_json, folder) -> list[dict[str, str]]:
@@ -111,7 +111,7 @@ def test_blocks_of_another_shape_are_found_behind_good_checksums(run_json, newes
 
 def test_fewer_rows_than_declared_are_found_behind_good_checksums(run_json, newest):
     rows = rows_of(newest, "user")
-    write_as_they_are(newest, "user", Rows(*(array[:-1] for array in rows)))
+    write_as_they_are(newest, "user", StoredRows(*(array[:-1] for array in rows)))
     (problem,) = problems(run_json, newest)
     assert (
         f"must have {len(rows.keys)} rows. Received: {len(rows.keys) - 1}" in (problem["message"])
@@ -125,7 +125,7 @@ def test_a_renamed_checkpoint_is_of_another_step(run_json, newest):
     assert "is of another step: 3" in problem["message"]
 
 
-def write_as_they_are(folder: Path, table: str, rows: Rows) -> None:
+def write_as_they_are(folder: Path, table: str, rows: StoredRows) -> None:
     """Writes arrays that the manifest does not describe, with a size and checksum that fit."""
     path = folder / f"{table}-00000.safetensors"
     save_file(arrays_of(rows), path, {"padding": " " * 4000})

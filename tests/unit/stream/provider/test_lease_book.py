@@ -10,14 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import Lease
 
 SECONDS = 10.0
 
 
-def _row(position: Position) -> int:
+def _row(position: QueuePosition) -> int:
     return position.offset
 
 
@@ -38,14 +38,14 @@ class LeasedRows(RuleBasedStateMachine):
         self.held: dict[int, Lease] = {}
         self.expiry: dict[int, float] = {}
         self.now = 0.0
-        self.applied = AppliedRanges(Position(0, 0))
+        self.applied = AppliedRanges(QueuePosition(0, 0))
         self.staleness_of: dict[int, int] = {}
         self.last_fence = -1
 
     @initialize(staleness=st.none() | st.integers(0, 4))
     def begin(self, staleness: int | None) -> None:
         self.staleness = staleness
-        self.book = LeaseBook(Position(0, 0), staleness=staleness, seconds=SECONDS)
+        self.book = LeaseBook(QueuePosition(0, 0), staleness=staleness, seconds=SECONDS)
 
     @rule(rows=st.integers(1, 20))
     def append(self, rows: int) -> None:
@@ -142,9 +142,9 @@ class LeasedRows(RuleBasedStateMachine):
         held = {row for lease in self.held.values() for row in _rows(lease)}
         return max({*self.done, *held}, default=-1) + 1
 
-    def _cut(self, begin: Position, rows: int, limit: Position | None):
+    def _cut(self, begin: QueuePosition, rows: int, limit: QueuePosition | None):
         end = min(_row(begin) + rows, self.rows if limit is None else _row(limit))
-        return (Position(end, 0), end - _row(begin)) if end > _row(begin) else None
+        return (QueuePosition(end, 0), end - _row(begin)) if end > _row(begin) else None
 
 
 TestLeasedRows = LeasedRows.TestCase
@@ -152,12 +152,12 @@ TestLeasedRows.settings = settings(deadline=None, max_examples=60, stateful_step
 
 
 def test_what_is_done_twice_is_refused():
-    done = AppliedRanges(Position(0, 0), [(Position(2, 1), Position(2, 5))])
+    done = AppliedRanges(QueuePosition(0, 0), [(QueuePosition(2, 1), QueuePosition(2, 5))])
     for twice in ((2, 1), (2, 2)), ((1, 0), (3, 0)), ((2, 4), (2, 6)), ((2, 7), (2, 7)):
         with pytest.raises(StreamError, match="no row can be applied twice"):
-            done.add((Position(*twice[0]), Position(*twice[1])))
-    assert done.covers((Position(2, 2), Position(2, 5)))
-    assert not done.covers((Position(2, 2), Position(2, 6)))
+            done.add((QueuePosition(*twice[0]), QueuePosition(*twice[1])))
+    assert done.covers((QueuePosition(2, 2), QueuePosition(2, 5)))
+    assert not done.covers((QueuePosition(2, 2), QueuePosition(2, 6)))
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from tfhybrid.errors import (
     StreamError,
 )
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.provider.provider import Provider, Request, Work
+from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.numbered_writer import NumberedWriter
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
@@ -97,7 +97,7 @@ class Site:
         for model in self.models.values():
             model.close()
 
-    def train(self, model: str, work: Work, trainer: str = "t") -> bool:
+    def train(self, model: str, work: GrantedWork, trainer: str = "t") -> bool:
         return self.models[model].apply(update_of(work, model, trainer))[1]
 
     def counts(self, model: str, items: int) -> np.ndarray:
@@ -275,7 +275,7 @@ def test_every_row_is_in_the_weights_once_whoever_dies_when(site: Site, seed: in
     dice = random.Random(seed)
     items = 400
     provider = site.start_provider(seconds=0.0 if seed % 2 else 60.0)
-    held: list[tuple[str, str, Work]] = []
+    held: list[tuple[str, str, GrantedWork]] = []
     sent = request = 0
     while sent < items or any(
         site.counts(model, items).sum() < items for model in ("video-model", "all")
@@ -340,4 +340,4 @@ def test_a_trainer_that_reads_its_leases_itself(site: Site):
     provider.put("web", 2, _record(range(2), "news"))
     elsewhere = LeasedRows(lambda _: str(site.folder / "news"), SCHEMA)
     with pytest.raises(LeaseRefusedError, match=r"has 4 rows. Received: 2 in .*news"):
-        elsewhere.read("video", dataclasses.replace(work.lease, rows=4, begin=Position(0, 0)))
+        elsewhere.read("video", dataclasses.replace(work.lease, rows=4, begin=QueuePosition(0, 0)))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tfhybrid.errors import CorruptFileError, DataError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
-from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 
 SCHEMA = pa.schema(
     [
@@ -89,16 +89,18 @@ def test_dead_letters_are_written_once_and_counted(tmp_path: Path):
     path = tmp_path / "folder" / "bad.jsonl"
     letters = DeadLetters(path, limit=2)
     for _ in range(3):
-        letters.add("clicks", Position(4, 1), "no id", b"\xff{}")
+        letters.add("clicks", QueuePosition(4, 1), "no id", b"\xff{}")
     letters.close()
     with path.open("ab") as file:
         file.write(b'{"queue": "cl')  # its writer was killed
     letters = DeadLetters(path, limit=2)
-    letters.add("clicks", Position(4, 1), "no id", b"\xff{}")
-    letters.add("clicks", Position(4, 2), "no id", b"")
+    letters.add("clicks", QueuePosition(4, 1), "no id", b"\xff{}")
+    letters.add("clicks", QueuePosition(4, 2), "no id", b"")
     assert letters.count == 2
-    with pytest.raises(DataError, match=r"At most 2.*clicks at Position\(offset=5, row=0\): late"):
-        letters.add("clicks", Position(5, 0), "late", b"")
+    with pytest.raises(
+        DataError, match=r"At most 2.*clicks at QueuePosition\(offset=5, row=0\): late"
+    ):
+        letters.add("clicks", QueuePosition(5, 0), "late", b"")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["offset"], line["row"]) for line in lines] == [(4, 1), (4, 2), (5, 0)]
     path.write_text("no letter\n")

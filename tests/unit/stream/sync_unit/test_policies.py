@@ -15,7 +15,7 @@ from tests.support.stream.policy_updates import BY_TIME, CONFIG, KEYS, SPEC, lea
 from tests.support.stream.supervised_stream import write_config
 from tfhybrid.config.row_policy import native_policy
 from tfhybrid.errors import ConfigError
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
@@ -47,7 +47,7 @@ def test_rows_come_and_go_as_in_the_reference(
 ):
     model = opened(config)
     model.open(SPEC, [])
-    model.begin("video", Position(0, 0))
+    model.begin("video", QueuePosition(0, 0))
     reference = forgetting.Table("item", config, training.SGD(1.0), 0)
     for number in range(40):
         update = lease_update(number)

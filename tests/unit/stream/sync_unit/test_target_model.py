@@ -23,7 +23,7 @@ from tests.support.stream.model_updates import (
 )
 from tfhybrid.errors import ConfigError, CorruptFileError, LeaseRefusedError, StreamError
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.model_spec import (
@@ -76,7 +76,7 @@ def test_updates_in_any_order_equal_their_replay(models: Models, spec: ModelSpec
         assert model.apply(update) == (i + 1, False)  # the acknowledgement was lost
         replay.apply(update)
     _assert_equal(model, replay)
-    assert model.standing() == {"video": (Position(4, 0), 1)}
+    assert model.standing() == {"video": (QueuePosition(4, 0), 1)}
 
 
 @pytest.mark.parametrize("saved_after", [None, 0, 2, 5], ids=str)
@@ -132,8 +132,8 @@ def test_what_is_refused(models: Models):
             model.apply(lease_update(0, **changes))
     model.apply(lease_update(1))
     with pytest.raises(LeaseRefusedError, match="has expired"):
-        model.apply(lease_update(0, end=Position(1, 5)))  # half of it is done
-    late = Lease(FENCE, "t", Position(0, 0), Position(1, 0), 10)
+        model.apply(lease_update(0, end=QueuePosition(1, 5)))  # half of it is done
+    late = Lease(FENCE, "t", QueuePosition(0, 0), QueuePosition(1, 0), 10)
     assert model.revoke("video", late) is False
     with pytest.raises(LeaseRefusedError, match="has expired"):
         model.apply(lease_update(0))
@@ -141,7 +141,7 @@ def test_what_is_refused(models: Models):
     assert model.apply(lease_update(0, fence=FENCE + 9)) == (2, True)
     assert model.revoke("video", late) is True
     assert model.apply(lease_update(0)) == (2, False)
-    model.begin("video", Position(0, 0))
+    model.begin("video", QueuePosition(0, 0))
     with pytest.raises(LeaseRefusedError, match="an earlier provider"):
         model.apply(lease_update(5))
 
@@ -162,9 +162,9 @@ def test_an_update_that_cannot_be_is_not_journaled(models: Models):
 def test_rows_that_are_passed_over_move_the_frontier(models: Models):
     model = begun_model(models())
     for _ in range(2):
-        model.skip("video", Lease(FENCE, "t", Position(0, 0), Position(1, 0), 0))
+        model.skip("video", Lease(FENCE, "t", QueuePosition(0, 0), QueuePosition(1, 0), 0))
     model.apply(lease_update(1))
-    assert model.standing() == models().standing() == {"video": (Position(2, 0), 0)}
+    assert model.standing() == models().standing() == {"video": (QueuePosition(2, 0), 0)}
 
 
 def test_trainers_of_a_model_agree(models: Models):

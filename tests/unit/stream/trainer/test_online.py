@@ -18,7 +18,7 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.dense_states import dense_states
-from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.trainer.online import dense_variables
 from tfhybrid.stream.weights.model_spec import (
@@ -41,7 +41,7 @@ def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
 def _batches(site: Site):
     """The rows of the queue in batches, for training without a stream."""
     queue = QueueReader(site.queue("video"), site.settings.schema, None)
-    begin = Position(0, 0)
+    begin = QueuePosition(0, 0)
     batches = []
     while (taken := queue.take(begin, 16)) is not None:
         begin = taken.end

@@ -17,7 +17,7 @@ from tests.support.stream.model_updates import ADAGRAD, begun_model, lease_updat
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.provider.provider import Provider, Request, Work
+from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
@@ -94,7 +94,7 @@ class Trainer:
             self._provider.finish("ads", work.queue, work.lease.fence)
             self.leases += 1
 
-    def _update(self, work: Work):
+    def _update(self, work: GrantedWork):
         keys, places = np.unique(work.batch["item"].to_numpy(), return_inverse=True)
         found, version = self._model.read({"item": keys, **self._spec.keys_of_weights()})
         weights, bias = self._spec.weights_of(found)

@@ -7,7 +7,7 @@ import json
 
 
 @dataclasses.dataclass(frozen=True)
-class Member:
+class RankIdentity:
     """Identity of a rank, as it introduces itself to another one.
 
     Args:
@@ -32,7 +32,7 @@ class Member:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Member:
+    def from_json(cls, text: str) -> RankIdentity:
         """Parses the output of `to_json`.
 
         Raises:

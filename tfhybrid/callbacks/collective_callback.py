@@ -10,7 +10,7 @@ from tfhybrid.checkpoint import broken_epoch
 from tfhybrid.errors import ConfigError
 
 
-class Joined(keras.callbacks.Callback):
+class CollectiveCallback(keras.callbacks.Callback):
     """Callback that may use collectives, although ranks may have different numbers of batches.
 
     At the end of an epoch, before validation, a rank joins the steps of the ranks that still train,
