@@ -168,6 +168,7 @@ def state_text(report: StoreReport) -> str:
 def as_dict(report: StoreReport) -> dict[str, Any]:
     """Returns a report as a dictionary that is ready for JSON."""
     fields = dataclasses.asdict(report) | {"living": report.living}
+    fields["passes"]["asked"] = report.passes.requested  # the old name, for one release
     fields["ranks"] = [
         dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in report.ranks
     ]

@@ -120,10 +120,10 @@ class EmbeddingNode:
                 self._end(calls["store"], greeting)
 
     def _begin(self, greeting: Greeting, arguments: Arguments) -> OwnedStore:
-        known = self._registration.allocation_epoch(at_least=int(arguments["epoch"]))
-        if arguments["epoch"] != known:
+        epoch = self._registration.allocation_epoch(at_least=int(arguments["epoch"]))
+        if arguments["epoch"] != epoch:
             raise StaleEpochError(
-                f"The allocation is at epoch {known}. Received: {arguments['epoch']}"
+                f"The allocation is at epoch {epoch}. Received: {arguments['epoch']}"
             )
         if self._registration.draining:
             raise StoreError(

@@ -333,10 +333,11 @@ def _open(
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     nodes = node_access.named()
     tls = rank_encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
-    on_nodes = None
-    if nodes is not None:
+    if nodes is None:
+        on_nodes, engine = None, Engine(hosts, hosts[distributed.rank()])
+    else:
         on_nodes = node_access.connect(nodes, name, hosts, tls, resumes=resume is not None)
-    engine = Engine(hosts, hosts[distributed.rank()]) if on_nodes is None else on_nodes.engine
+        engine = on_nodes.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         store_opening.open_fresh(engine, name)

@@ -63,7 +63,7 @@ class PassReport:
         hits: Distinct keys of lookups that a pass contained.
         misses: Distinct keys of lookups that no open pass of the table contained. They were fetched
             from their owners.
-        asked: Rows requested from owners.
+        requested: Rows requested from owners.
         copied: Rows copied from another pass of this host.
         fetched: Rows received after a request.
         refreshed: Rows received because an update had changed them.
@@ -77,7 +77,7 @@ class PassReport:
     announced: int = 0
     hits: int = 0
     misses: int = 0
-    asked: int = 0
+    requested: int = 0
     copied: int = 0
     fetched: int = 0
     refreshed: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import shlex
@@ -81,7 +80,7 @@ def doctor(
                 for finding in findings:
                     _show(finding)
     if as_json:
-        show_json({host: [*map(dataclasses.asdict, all_)] for host, all_ in by_host.items()})
+        show_json({host: [each.as_json() for each in all_] for host, all_ in by_host.items()})
     if any(finding.level is Level.ERROR for all_ in by_host.values() for finding in all_):
         raise typer.Exit(1)
 
@@ -98,7 +97,7 @@ def _look(files: str | None, *, show_each: bool) -> list[Finding]:
 def _show(finding: Finding) -> None:
     line = Text.assemble(
         (f"{finding.level.value:8}", _STYLES[finding.level]),
-        plain(f"{finding.what}: {finding.found}"),
+        plain(f"{finding.what}: {finding.state}"),
     )
     show(line)
     if finding.mend:
@@ -140,7 +139,7 @@ def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
     differing = []
     for what in _SAME:
         values = {
-            host: finding.found
+            host: finding.state
             for host, findings in by_host.items()
             for finding in findings
             if finding.what == what and finding.level is not Level.ERROR

@@ -66,15 +66,24 @@ class Finding:
 
     Attributes:
         what: Name of the thing that was checked.
-        found: State of the thing, for people.
+        state: State of the thing, for people.
         level: Severity.
         mend: Advice how to fix the problem; empty if nothing is wrong.
     """
 
     what: str
-    found: str
+    state: str
     level: Level = Level.GOOD
     mend: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Returns the finding as `tfhybrid doctor --json` prints it."""
+        return {
+            "what": self.what,
+            "found": self.state,
+            "level": self.level.value,
+            "mend": self.mend,
+        }
 
 
 def find_all() -> Iterator[Finding]:

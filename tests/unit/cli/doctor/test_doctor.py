@@ -60,7 +60,7 @@ def test_dockers_default_of_64_mb_is_an_error_that_says_what_to_do(tmp_path: Pat
 
 def test_a_store_that_cannot_be_is_an_error() -> None:
     found = findings.shared_memory("/nowhere")
-    assert (found.level, found.found) == (Level.ERROR, "cannot be written")
+    assert (found.level, found.state) == (Level.ERROR, "cannot be written")
     assert "TFHYBRID_SHM_DIR" in found.mend
 
 
@@ -70,7 +70,7 @@ def test_the_keras_of_tensorflow_is_told_from_keras(monkeypatch) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     found = findings.keras()
     assert found.level == Level.NOTE
-    assert found.found.startswith(f"{metadata.version('tf_keras')} as tf.keras, beside 3.")
+    assert found.state.startswith(f"{metadata.version('tf_keras')} as tf.keras, beside 3.")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.usefixtures("nvidia_smi")
 def test_a_gpu_that_tensorflow_does_not_use_is_a_note() -> None:
     found = findings.gpus()
-    assert (found.level, found.found) == (Level.NOTE, "A GPU, 81559 MiB")
+    assert (found.level, found.state) == (Level.NOTE, "A GPU, 81559 MiB")
 
 
 @pytest.mark.usefixtures("nvidia_smi")
@@ -102,7 +102,7 @@ def test_gpus_that_horovod_cannot_use_are_a_warning(tensorflow, mend, monkeypatc
     monkeypatch.setattr(findings, "_python", lambda *_, **__: run)
     found = findings.gpus()
     assert found.level == Level.WARNING
-    assert "TensorFlow uses 1, but Horovod was not built for GPUs" in found.found
+    assert "TensorFlow uses 1, but Horovod was not built for GPUs" in found.state
     assert mend in found.mend
 
 
