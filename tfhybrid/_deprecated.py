@@ -158,6 +158,31 @@ def renamed_attributes(**aliases: str) -> Callable[[_Class], _Class]:
     return decorate
 
 
+def renamed_fields(**aliases: str) -> Callable[[_Class], _Class]:
+    """Returns a decorator of a dataclass whose fields also have their old names.
+
+    The old names work as arguments of the class and as attributes.
+
+    Args:
+        **aliases: New name of each old one.
+
+    Example:
+
+    ```python
+    @renamed_fields(share="shard")
+    @dataclasses.dataclass
+    class Owner:
+        shard: int
+    ```
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        cls.__init__ = renamed_arguments(**aliases)(cls.__init__)  # type: ignore[misc]
+        return renamed_attributes(**aliases)(cls)
+
+    return decorate
+
+
 def renamed_keys(fields: dict[str, Any], **aliases: str) -> dict[str, Any]:
     """Returns the fields of a settings file, with keys under their new names.
 

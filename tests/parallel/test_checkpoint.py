@@ -154,7 +154,7 @@ def assert_restored(directory: Path, expected: dict[int, tuple]) -> None:
 
 
 def test_deltas_bring_back_the_exact_state(directory):
-    manager = CheckpointManager(start(), directory, max_to_keep=None, full_every=3)
+    manager = CheckpointManager(start(), directory, max_to_keep=None, full_every_saves=3)
     expected = train_and_save(manager, *range(6))
     manifests = [read_manifest(directory, step) for step in manager.steps()]
     assert [manifest.sequence for manifest in manifests] == [0, 1, 2, 0, 1, 2]
@@ -164,8 +164,8 @@ def test_deltas_bring_back_the_exact_state(directory):
 
 
 def test_a_chain_is_extended_after_a_restore(directory):
-    train_and_save(CheckpointManager(start(), directory, full_every=10), 0, 1)
-    manager = CheckpointManager(start(), directory, full_every=10)
+    train_and_save(CheckpointManager(start(), directory, full_every_saves=10), 0, 1)
+    manager = CheckpointManager(start(), directory, full_every_saves=10)
     manager.restore()
     expected = train_and_save(manager, 2)
     assert read_manifest(directory, 3).sequence == 2
@@ -174,11 +174,11 @@ def test_a_chain_is_extended_after_a_restore(directory):
 
 def test_an_optimizer_that_began_later_goes_on(directory):
     """Its steps count from where it began, and its first delta has the state of all rows."""
-    before = CheckpointManager(start(), directory / "first", full_every=10)
+    before = CheckpointManager(start(), directory / "first", full_every_saves=10)
     train_and_save(before, 0, 1)
     model = before.model
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.02)), model.loss)
-    manager = CheckpointManager(model, directory / "second", max_to_keep=None, full_every=10)
+    manager = CheckpointManager(model, directory / "second", max_to_keep=None, full_every_saves=10)
     wanted = train_and_save(manager, 2, 3)
     assert read_manifest(directory / "second", 2).tables["user"].optimizer_start == 2
     change_some(model, 4)
@@ -191,15 +191,15 @@ def test_an_optimizer_that_began_later_goes_on(directory):
 
 
 def test_a_restore_that_dropped_state_begins_a_new_chain(directory):
-    train_and_save(CheckpointManager(start(), directory, full_every=10), 0)
-    manager = CheckpointManager(start("adagrad"), directory, full_every=10)
+    train_and_save(CheckpointManager(start(), directory, full_every_saves=10), 0)
+    manager = CheckpointManager(start("adagrad"), directory, full_every_saves=10)
     manager.restore()
     train_and_save(manager, 1)
     assert read_manifest(directory, 2).sequence == 0
 
 
 def test_a_table_that_was_loaded_is_whole_in_a_delta(directory):
-    manager = CheckpointManager(start(), directory, full_every=10)
+    manager = CheckpointManager(start(), directory, full_every_saves=10)
     train_and_save(manager, 0)
     if distributed.local_rank() == 0:
         table = checkpoint.dense.tables_of(manager.model)["user"]
@@ -219,7 +219,7 @@ def test_a_table_that_was_loaded_is_whole_in_a_delta(directory):
 @pytest.mark.parametrize("step", [1, 2], ids=["whole", "delta"])
 def test_rows_that_are_not_what_was_saved_change_nothing(directory, step):
     """Those of the last table, found before the first one is touched."""
-    train_and_save(CheckpointManager(start(), directory, full_every=10), 0, 1)
+    train_and_save(CheckpointManager(start(), directory, full_every_saves=10), 0, 1)
     if distributed.rank() == 0:
         folder = folder_of(directory, step)
         manifest = Manifest.read(folder)
@@ -236,7 +236,7 @@ def test_rows_that_are_not_what_was_saved_change_nothing(directory, step):
 
 
 def test_without_its_base_the_next_one_has_all_rows(directory):
-    manager = CheckpointManager(start(), directory, full_every=10)
+    manager = CheckpointManager(start(), directory, full_every_saves=10)
     train_and_save(manager, 0)
     if distributed.rank() == 0:
         shutil.rmtree(directory / "step-0000000001")
@@ -274,7 +274,7 @@ def test_decayed_tables_come_back_and_go_on(directory):
 
 
 def test_a_delta_of_a_decayed_table_has_all_rows(directory):
-    manager = CheckpointManager(decaying(), directory, max_to_keep=None, full_every=3)
+    manager = CheckpointManager(decaying(), directory, max_to_keep=None, full_every_saves=3)
     expected = train_and_save(manager, *range(3))
     manifests = [read_manifest(directory, step) for step in manager.steps()]
     assert [manifest.sequence for manifest in manifests] == [0, 1, 2]

@@ -29,7 +29,7 @@ STEPS = 20
 SLOT_BYTES = 16 + 4 * (8 + 3 * 8)
 
 
-def most_keys_of_a_step(steps: list[list[training.Batch]]) -> int:
+def max_keys_of_a_step(steps: list[list[training.Batch]]) -> int:
     """Returns how many rows a cache must hold at least, for either table."""
 
     def keys_of(ranks: list[training.Batch], table: str) -> int:
@@ -57,7 +57,7 @@ def digests(model: keras.Model) -> list[int]:
 def test_training_equals_the_reference(directory, optimizer, slots) -> None:
     steps = click_model.batches(STEPS, tfhybrid.size())
     storage = tfhybrid.FileTier(
-        directory, cache_bytes=int(slots * most_keys_of_a_step(steps) * SLOT_BYTES)
+        directory, cache_bytes=int(slots * max_keys_of_a_step(steps) * SLOT_BYTES)
     )
     model = click_model.keras_model(storage=storage)
     trainer = click_model.reference(model, OPTIMIZERS[optimizer][1])
@@ -83,7 +83,7 @@ def test_tables_have_the_bits_of_tables_in_memory(directory, optimizer) -> None:
     tfhybrid.init()
     state_floats = np.prod(TABLE_OPTIMIZERS[optimizer][0].state_shape(8), dtype=int)
     slot_bytes = 16 + 4 * (8 + int(state_floats))
-    storage = tfhybrid.FileTier(directory, cache_bytes=most_keys_of_a_step(steps) * slot_bytes)
+    storage = tfhybrid.FileTier(directory, cache_bytes=max_keys_of_a_step(steps) * slot_bytes)
     model = trained(storage, steps, dense(0.1), TABLE_OPTIMIZERS[optimizer][0])
     assert digests(model) == in_memory
     assert any(t.stats().cache_misses for t in click_model.collection(model).tables.values())
@@ -116,7 +116,7 @@ def test_weights_decay_as_in_memory(directory) -> None:
     in_memory = digests(trained(None, steps, keras.optimizers.AdamW(0.1)))
     tfhybrid.shutdown()
     tfhybrid.init()
-    slots = most_keys_of_a_step(steps)
+    slots = max_keys_of_a_step(steps)
     storage = tfhybrid.FileTier(directory, cache_bytes=slots * SLOT_BYTES)
     model = trained(storage, steps, keras.optimizers.AdamW(0.1))
     assert digests(model) == in_memory

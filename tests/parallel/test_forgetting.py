@@ -137,7 +137,7 @@ def deltas(tmp_path_factory) -> SimpleNamespace:
     """A run that was saved as a chain of deltas, and two that went on from one of them."""
     directory = common_directory(tmp_path_factory)
     job = start()
-    manager = CheckpointManager(job.model, directory, max_to_keep=None, full_every=4)
+    manager = CheckpointManager(job.model, directory, max_to_keep=None, full_every_saves=4)
     digests = {}
     for first in range(1, STEPS, 6):
         job.train(first, first + 6)

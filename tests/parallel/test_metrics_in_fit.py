@@ -121,7 +121,7 @@ def test_only_the_best_are_saved(directory) -> None:
 
 
 def test_a_delta_that_is_the_best_keeps_what_it_adds_to(directory) -> None:
-    save = Checkpoint(directory, max_to_keep=1, full_every=2, monitor="score", mode="max")
+    save = Checkpoint(directory, max_to_keep=1, full_every_saves=2, monitor="score", mode="max")
     fit(start(), 4, Worse([1.0, 3.0, 2.0, 0.0]), save)
     steps = [STEPS_PER_EPOCH * epoch for epoch in (1, 2, 3, 4)]
     assert checkpoint.steps(directory) == steps

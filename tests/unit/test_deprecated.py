@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tfhybrid._deprecated import (
     moved_names,
     renamed_arguments,
     renamed_attributes,
+    renamed_fields,
     renamed_keys,
     renamed_names,
     renamed_value,
@@ -24,6 +26,7 @@ from tfhybrid._deprecated import (
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
 KINDS |= {
+    renamed_fields.__name__,
     moved_names.__name__,
     renamed_names.__name__,
     renamed_value.__name__,
@@ -57,6 +60,22 @@ ALIASES: set[tuple[str, str, str]] = {
     ("data_nodes/key_links.py", "request", "pull"),
     ("data_nodes/key_links.py", "unasked", "push"),
     ("data/node_batches.py", "join", "delivery"),
+    ("callbacks/checkpoint.py", "full_every", "full_every_saves"),
+    ("callbacks/compare_replicas.py", "every", "every_steps"),
+    ("callbacks/tensor_board.py", "every", "every_steps"),
+    ("checkpoint/manager.py", "full_every", "full_every_saves"),
+    ("cli/train/train_settings.py", "every", "every_steps"),
+    ("cli/train/train_settings.py", "full_every", "full_every_saves"),
+    ("config/row_policy.py", "every", "every_steps"),
+    ("data/from_nodes.py", "most_bytes", "max_bytes"),
+    ("data/node_batches.py", "most_bytes", "max_bytes"),
+    ("stream/provider/lease_length.py", "most_rows", "max_rows"),
+    ("stream/queues/kafka_queue.py", "most", "max_records"),
+    ("stream/queues/label_join.py", "most", "max_impressions"),
+    ("stream/queues/log_queue.py", "most", "max_records"),
+    ("stream/stream_settings.py", "every", "every_steps"),
+    ("stream/stream_settings.py", "most_behind", "max_behind"),
+    ("stream/stream_settings.py", "most_rows", "max_rows"),
 }
 
 
@@ -124,6 +143,20 @@ def test_attribute_has_old_name():
 
     with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`"):
         assert Pair().old == 2
+
+
+def test_field_has_old_name():
+    @renamed_fields(old="new")
+    @dataclasses.dataclass(frozen=True)
+    class Pair:
+        new: int = 2
+
+    with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`") as caught:
+        pair = Pair(old=3)
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`"):
+        assert pair.old == 3
+    assert dataclasses.replace(pair, new=4) == Pair(4)
 
 
 def test_argument_has_old_value():

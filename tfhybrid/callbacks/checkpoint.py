@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid import checkpoint, distributed
+from tfhybrid._deprecated import renamed_arguments, renamed_attributes
 from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.callbacks.stop_signals import StopSignals
 from tfhybrid.checkpoint import broken_epoch
@@ -20,6 +21,7 @@ from tfhybrid.errors import ConfigError
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 
+@renamed_attributes(full_every="full_every_saves")
 class Checkpoint(CollectiveCallback):
     """Callback that saves dense weights, optimizer, tables and position, all of the same step.
 
@@ -39,8 +41,8 @@ class Checkpoint(CollectiveCallback):
         save_freq: Number of steps between checkpoints, or `"epoch"`, the default.
         max_to_keep: Number of newest checkpoints to keep, in addition to those that they depend on.
             Defaults to 3; `None` keeps all.
-        full_every: Number of checkpoints among which one has all rows; the others are deltas (see
-            `tfhybrid.checkpoint.CheckpointManager`). Defaults to 1.
+        full_every_saves: Number of checkpoints among which one has all rows; the others are deltas
+            (see `tfhybrid.checkpoint.CheckpointManager`). Defaults to 1.
         monitor: Name in an epoch's logs, such as `"val_auc"` of `callbacks.Evaluate`, which must
             come before this callback. The best epoch is saved and pinned: `max_to_keep` never
             removes it, and `tfhybrid.checkpoint.restore_best` restores it. A later run in the same
@@ -50,9 +52,9 @@ class Checkpoint(CollectiveCallback):
         save_best_only: Whether to save only after a new best epoch or a signal. Defaults to false.
 
     Raises:
-        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range; `monitor`, `mode`
-            and `save_best_only` cannot be combined; or, when an epoch ends, its logs lack the
-            monitor.
+        ConfigError: `save_freq`, `max_to_keep` or `full_every_saves` is out of range; `monitor`,
+            `mode` and `save_best_only` cannot be combined; or, when an epoch ends, its logs lack
+            the monitor.
         CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
             the previous one stays.
         SystemExit: On all ranks, after SIGTERM or SIGINT.
@@ -73,13 +75,14 @@ class Checkpoint(CollectiveCallback):
     ```
     """
 
+    @renamed_arguments(full_every="full_every_saves")
     def __init__(
         self,
         directory: str | os.PathLike[str],
         *,
         save_freq: str | int = "epoch",
         max_to_keep: int | None = 3,
-        full_every: int = 1,
+        full_every_saves: int = 1,
         monitor: str | None = None,
         mode: str | None = None,
         save_best_only: bool = False,
@@ -87,11 +90,11 @@ class Checkpoint(CollectiveCallback):
         super().__init__()
         by_steps = isinstance(save_freq, int) and save_freq >= 1
         kept = max_to_keep is None or max_to_keep >= 1
-        if not ((by_steps or save_freq == "epoch") and kept and full_every >= 1):
+        if not ((by_steps or save_freq == "epoch") and kept and full_every_saves >= 1):
             raise ConfigError(
                 "Checkpoint needs save_freq 'epoch' or a number of steps, max_to_keep >= 1 or "
-                f"None, and full_every >= 1. Received: save_freq={save_freq!r}, "
-                f"max_to_keep={max_to_keep!r}, full_every={full_every!r}"
+                f"None, and full_every_saves >= 1. Received: save_freq={save_freq!r}, "
+                f"max_to_keep={max_to_keep!r}, full_every_saves={full_every_saves!r}"
             )
         if (monitor is None) != (mode is None) or mode not in (None, "min", "max"):
             raise ConfigError(
@@ -109,7 +112,7 @@ class Checkpoint(CollectiveCallback):
         self.save_best_only = save_best_only
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
-        self.full_every = full_every
+        self.full_every_saves = full_every_saves
         self._position = Position(0, 0)
         self._steps_before = 0  # steps of this epoch in the previous run
         self._saved_step = 0  # the optimizer's step that is already saved
@@ -126,7 +129,7 @@ class Checkpoint(CollectiveCallback):
             self.model,
             self.directory,
             max_to_keep=self.max_to_keep,
-            full_every=self.full_every,
+            full_every_saves=self.full_every_saves,
         )
         if self.monitor is not None:
             best = distributed.broadcast_object(distributed.together(self._manager.best))

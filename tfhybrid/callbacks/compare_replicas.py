@@ -8,12 +8,14 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid import distributed
+from tfhybrid._deprecated import renamed_arguments, renamed_attributes
 from tfhybrid.callbacks.collective_callback import CollectiveCallback
 from tfhybrid.checkpoint.dense import saved_tables_of
 from tfhybrid.errors import ConfigError, ReplicaError
 from tfhybrid.job import current_job
 
 
+@renamed_attributes(every="every_steps")
 class CompareReplicas(CollectiveCallback):
     """Callback that stops a job on several hosts if the replicas of a table differ.
 
@@ -23,10 +25,10 @@ class CompareReplicas(CollectiveCallback):
     host only the ranks' learning rates are compared.
 
     Args:
-        every: Number of steps between comparisons. Defaults to 1000.
+        every_steps: Number of steps between comparisons. Defaults to 1000.
 
     Raises:
-        ConfigError: `every` is out of range.
+        ConfigError: `every_steps` is out of range.
         ReplicaError: On all ranks, after a step: the replicas of a table, or the ranks' learning
             rates, differ. The message names the table, the last version at which the replicas were
             equal, and each host's digest.
@@ -34,27 +36,29 @@ class CompareReplicas(CollectiveCallback):
     Example:
 
     ```python
-    model.fit(dataset, callbacks=[tfhybrid.callbacks.CompareReplicas(every=1000)])
+    model.fit(dataset, callbacks=[tfhybrid.callbacks.CompareReplicas(every_steps=1000)])
     ```
     """
 
-    def __init__(self, every: int = 1000) -> None:
+    @renamed_arguments(every="every_steps")
+    def __init__(self, every_steps: int = 1000) -> None:
         super().__init__()
-        if every < 1:
+        if every_steps < 1:
             raise ConfigError(
-                f"every must be a number of steps, at least 1. Received: every={every}"
+                "every_steps must be a number of steps, at least 1. "
+                f"Received: every_steps={every_steps}"
             )
-        self.every = every
+        self.every_steps = every_steps
         self._equal: dict[str, int] = {}  # the last version at which a table's replicas were equal
 
     @override
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_begin(logs)
-        self.check_steps("every", self.every)
+        self.check_steps("every_steps", self.every_steps)
 
     @override
     def after_step(self) -> None:
-        if int(self.model.optimizer.iterations) % self.every == 0:
+        if int(self.model.optimizer.iterations) % self.every_steps == 0:
             self.compare()
 
     def compare(self) -> None:

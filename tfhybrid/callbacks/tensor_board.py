@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
@@ -79,12 +80,12 @@ class TensorBoard(keras.callbacks.Callback):
     Args:
         log_dir: Directory of TensorBoard. Each run writes a folder in it.
         run: Name of this run's folder and curve. Defaults to the start time.
-        every: Number of steps between writes. Defaults to 100.
+        every_steps: Number of steps between writes. Defaults to 100.
         norm_quantiles: Quantiles of norms to write, from 0 to 1. They are estimated from at most a
             million rows. Defaults to 0.5, 0.9 and 0.99.
 
     Raises:
-        ConfigError: `every` is not a number of steps.
+        ConfigError: `every_steps` is not a number of steps.
 
     Example:
 
@@ -93,22 +94,24 @@ class TensorBoard(keras.callbacks.Callback):
     ```
     """
 
+    @renamed_arguments(every="every_steps")
     def __init__(
         self,
         log_dir: str | os.PathLike[str],
         *,
         run: str | None = None,
-        every: int = 100,
+        every_steps: int = 100,
         norm_quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     ) -> None:
         super().__init__()
-        if not isinstance(every, int) or every < 1:
+        if not isinstance(every_steps, int) or every_steps < 1:
             raise ConfigError(
-                f"every must be a number of steps, at least 1. Received: every={every!r}"
+                "every_steps must be a number of steps, at least 1. "
+                f"Received: every_steps={every_steps!r}"
             )
         self._log_dir = os.fspath(log_dir)
         self._run = run
-        self._every = every
+        self._every_steps = every_steps
         self._quantiles = tuple(norm_quantiles)
         self._begun_at = 0  # the step of the last write
         self._begun = 0.0  # the time of the last write
@@ -126,8 +129,8 @@ class TensorBoard(keras.callbacks.Callback):
             self._begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes after every `every` steps."""
-        if self._writer is not None and self._step() - self._begun_at >= self._every:
+        """Writes after every `every_steps` steps."""
+        if self._writer is not None and self._step() - self._begun_at >= self._every_steps:
             self._write((), logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from tfhybrid._deprecated import renamed_arguments, renamed_attributes
 from tfhybrid.checkpoint import best, storage
 from tfhybrid.checkpoint.best import Best
 from tfhybrid.checkpoint.manifest import BaseEntry
@@ -21,6 +22,7 @@ from tfhybrid.errors import CheckpointError, ConfigError
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 
+@renamed_attributes(full_every="full_every_saves")
 class CheckpointManager:
     """Manager of a model's checkpoints, for custom training loops.
 
@@ -28,8 +30,9 @@ class CheckpointManager:
     background threads; a row that changes meanwhile is copied first. Every rank creates a manager
     and calls the same methods, on the training thread.
 
-    With `full_every`, the other saves are *deltas*: the rows that were changed or added since the
-    previous save. Restoring a delta needs the saves before it, back to the last one with all rows.
+    With `full_every_saves`, the other saves are *deltas*: the rows that were changed or added since
+    the previous save. Restoring a delta needs the saves before it, back to the last one with all
+    rows.
 
     Args:
         model: Model, built, and compiled with a `tfhybrid.DistributedOptimizer`.
@@ -38,12 +41,12 @@ class CheckpointManager:
         max_to_keep: Number of newest checkpoints to keep, with those that they depend on. Default
             3, minimum 1. `None` keeps all.
         background: Whether `save` returns while files are still being written. Default: yes.
-        full_every: Number of saves of which one has all rows. Default 1: every save. The first save
-            of a job that did not restore from this manager also has all rows, and so has the save
-            after a failed one.
+        full_every_saves: Number of saves of which one has all rows. Default 1: every save. The
+            first save of a job that did not restore from this manager also has all rows, and so has
+            the save after a failed one.
 
     Raises:
-        ConfigError: `max_to_keep` or `full_every` is out of range.
+        ConfigError: `max_to_keep` or `full_every_saves` is out of range.
 
     Example:
 
@@ -58,6 +61,7 @@ class CheckpointManager:
     ```
     """
 
+    @renamed_arguments(full_every="full_every_saves")
     def __init__(
         self,
         model: keras.Model,
@@ -65,17 +69,17 @@ class CheckpointManager:
         *,
         max_to_keep: int | None = 3,
         background: bool = True,
-        full_every: int = 1,
+        full_every_saves: int = 1,
     ) -> None:
         if max_to_keep is not None and max_to_keep < 1:
             raise ConfigError(f"max_to_keep must be at least 1, or None. Received: {max_to_keep}")
-        if full_every < 1:
-            raise ConfigError(f"full_every must be at least 1. Received: {full_every}")
+        if full_every_saves < 1:
+            raise ConfigError(f"full_every_saves must be at least 1. Received: {full_every_saves}")
         self.model = model
         self.directory = storage.location(directory)
         self.max_to_keep = max_to_keep
         self.background = background
-        self.full_every = full_every
+        self.full_every_saves = full_every_saves
         # On rank 0: the base of the next delta. Set by the thread, and read after the thread has
         # ended.
         self._base: BaseEntry | None = None
@@ -114,8 +118,8 @@ class CheckpointManager:
         """
         self._join()
         last = self._base
-        base = last if last is not None and last.sequence + 1 < self.full_every else None
-        track = self.full_every > 1
+        base = last if last is not None and last.sequence + 1 < self.full_every_saves else None
+        track = self.full_every_saves > 1
         snapshot = ModelSnapshot(self.model, self.directory, position, base=base, track=track)
         pin = None if best_by is None else Best(snapshot.step, *best_by)
         self._thread = threading.Thread(target=self._write, args=(snapshot, pin), name="checkpoint")
@@ -145,7 +149,7 @@ class CheckpointManager:
         """
         self._join()
         restored = restore_checkpoint(
-            self.model, self.directory, step=step, track=self.full_every > 1
+            self.model, self.directory, step=step, track=self.full_every_saves > 1
         )
         self._base = restored.base
         return restored.position

@@ -11,10 +11,11 @@ import math
 import numbers
 from typing import Any
 
+from tfhybrid._deprecated import renamed_fields
 from tfhybrid.errors import ConfigError
 
-# Default of `every`, unless a rule needs a smaller one.
-_DEFAULT_EVERY = 1024
+# Default of `every_steps`, unless a rule needs a smaller one.
+_DEFAULT_STEPS = 1024
 # Fewer rows per slice would make the numbers of rows in slices differ too much.
 _SLICE_ROWS = 64
 _MAX_STEPS = 2**31 - 1
@@ -33,8 +34,8 @@ class Admission:
         updates: Number of updates, over all ranks, in which a key must occur. At least 1, which
             admits every key at once. The last of these updates is applied to the new row.
         forget_after: Number of updates without a waiting key after which its counter is removed,
-            within `Eviction(every=)` further updates. The key is counted from 0 when it occurs
-            again. `None` (default) keeps a counter for every key that ever occurred.
+            within `Eviction(every_steps=)` further updates. The key is counted from 0 when it
+            occurs again. `None` (default) keeps a counter for every key that ever occurred.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -56,6 +57,7 @@ class Admission:
             _want_count("forget_after", self.forget_after, _MAX_STEPS)
 
 
+@renamed_fields(every="every_steps")
 @dataclasses.dataclass(frozen=True)
 class Eviction:
     """Rules that remove rows. A row is removed if one of them applies; its space is reused.
@@ -63,9 +65,9 @@ class Eviction:
     A key that occurs again after its eviction starts like a new key: it waits for admission, and
     gets its initial value and fresh optimizer state.
 
-    Each update examines one in `every` keys, chosen by hash, so that no step has to scan the table.
-    A key is therefore removed up to `every` updates after a rule applies to it. It stays if it
-    occurs in that very update.
+    Each update examines one in `every_steps` keys, chosen by hash, so that no step has to scan the
+    table. A key is therefore removed up to `every_steps` updates after a rule applies to it. It
+    stays if it occurs in that very update.
 
     Args:
         unseen_steps: Number of updates. Evicts keys that occurred in none of the last ones.
@@ -80,7 +82,7 @@ class Eviction:
         min_norm: Lowest Euclidean norm of an embedding that stays.
         max_rows: Number of rows to keep. Each slice of the table is examined in turn, against its
             fraction of this number. So a table can exceed it by the rows added since then: at most
-            the new keys of `every` updates.
+            the new keys of `every_steps` updates.
         keep: Rows that `max_rows` keeps: the `"recent"` (default) or the `"frequent"`.
         every: Number of updates in which each key is examined once, a power of two up to 2^20.
             Defaults to 1024, or less if a rule's number of steps or rows is small.
@@ -95,7 +97,7 @@ class Eviction:
 
     >>> import tfhybrid
     >>> eviction = tfhybrid.Eviction(unseen_steps=500_000, max_rows=50_000_000)
-    >>> eviction.every
+    >>> eviction.every_steps
     1024
     """
 
@@ -106,7 +108,7 @@ class Eviction:
     min_norm: float | None = None
     max_rows: int | None = None
     keep: str = "recent"
-    every: int | None = None
+    every_steps: int | None = None
 
     def __post_init__(self) -> None:
         for name, most in _COUNTS.items():
@@ -125,22 +127,24 @@ class Eviction:
                 "half_life needs min_frequency or keep='frequent'. "
                 f"Received: half_life={self.half_life!r} without them"
             )
-        if self.every is None:
-            object.__setattr__(self, "every", _every(self))
-        elif self.every & (self.every - 1):
-            raise ConfigError(f"every must be a power of two. Received: every={self.every!r}")
+        if self.every_steps is None:
+            object.__setattr__(self, "every_steps", _default_interval(self))
+        elif self.every_steps & (self.every_steps - 1):
+            raise ConfigError(
+                f"every_steps must be a power of two. Received: every_steps={self.every_steps!r}"
+            )
         if self.max_rows is not None and self.max_rows < self.slices:
             raise ConfigError(
-                "max_rows is divided among the slices of a table, one for each of `every` updates; "
-                f"it must be at least their number. Received: max_rows={self.max_rows!r}, "
-                f"every={self.every!r}"
+                "max_rows is divided among the slices of a table, one for each of `every_steps` "
+                f"updates; it must be at least their number. Received: max_rows={self.max_rows!r}, "
+                f"every_steps={self.every_steps!r}"
             )
 
     @property
     def slices(self) -> int:
-        """`every`, which is never `None` after `__post_init__`."""
-        assert self.every is not None
-        return self.every
+        """`every_steps`, which is never `None` after `__post_init__`."""
+        assert self.every_steps is not None
+        return self.every_steps
 
 
 _COUNTS = {
@@ -148,7 +152,7 @@ _COUNTS = {
     "unseen_time": 2**62,
     "half_life": 2**62,
     "max_rows": 2**40,
-    "every": _MAX_EVERY,
+    "every_steps": _MAX_EVERY,
 }
 _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows")
 
@@ -160,7 +164,7 @@ def native_policy(admission: Admission | None, eviction: Eviction | None) -> dic
     if admission is None and eviction is None:
         return {}
     fields: dict[str, Any] = {"kind": _ROWS}
-    slices = _every_of_steps(admission.forget_after) if admission is not None else _DEFAULT_EVERY
+    slices = _interval_within(admission.forget_after) if admission is not None else _DEFAULT_STEPS
     if eviction is not None:
         slices = eviction.slices
         for name in (*_RULES, "half_life"):
@@ -172,17 +176,17 @@ def native_policy(admission: Admission | None, eviction: Eviction | None) -> dic
     return fields | {"slices_log2": slices.bit_length() - 1}
 
 
-def _every(eviction: Eviction) -> int:
-    """Returns the default of `every`, so small that no rule is late by much more than its value."""
+def _default_interval(eviction: Eviction) -> int:
+    """Returns the default of `every_steps`: no rule is late by much more than its value."""
     steps = [steps for steps in (eviction.unseen_steps, eviction.half_life) if steps is not None]
-    most = min([_DEFAULT_EVERY, *map(_every_of_steps, steps)])
+    most = min([_DEFAULT_STEPS, *map(_interval_within, steps)])
     if eviction.max_rows is not None:
         most = min(most, max(1, eviction.max_rows // _SLICE_ROWS))
     return 1 << (most.bit_length() - 1)
 
 
-def _every_of_steps(steps: int | None) -> int:
-    most = _DEFAULT_EVERY if steps is None else min(_DEFAULT_EVERY, max(1, steps // 4))
+def _interval_within(steps: int | None) -> int:
+    most = _DEFAULT_STEPS if steps is None else min(_DEFAULT_STEPS, max(1, steps // 4))
     return 1 << (most.bit_length() - 1)
 
 

@@ -157,7 +157,7 @@ class _Announced:
             return
         stores = report_stores(shm_directory())
         tables = [t for store in stores if store.job == current_job().name for t in store.tables]
-        most = self._lookahead.most_bytes
+        most = self._lookahead.max_bytes
         _log.info(
             "Passes of up to %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "
             "Slow tier of this host: %.3f GB of shared memory, %.3f GB in files.",

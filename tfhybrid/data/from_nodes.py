@@ -51,7 +51,7 @@ _START = Position()
 MakeDataset = Callable[..., Any]
 
 
-@renamed_arguments(join="delivery")
+@renamed_arguments(join="delivery", most_bytes="max_bytes")
 def from_nodes(
     make_dataset: MakeDataset,
     layers: Layer | Sequence[Layer],
@@ -61,7 +61,7 @@ def from_nodes(
     share: str = "batch",
     delivery: str = "pull",
     ahead: int = 4,
-    most_bytes: int = 1 << 28,
+    max_bytes: int = 1 << 28,
     group_by: str | None = None,
     staleness: int = 0,
     read_log: str | None = None,
@@ -96,7 +96,7 @@ def from_nodes(
             embedding nodes send them without being told. In the last two cases they are sent as
             soon as the updates before the batch are applied. The results are the same, bit for bit.
         ahead: Maximum number of batches to request before they are needed, at least 1. Default 4.
-        most_bytes: Maximum number of bytes of requested batches and of keys that owners hold for
+        max_bytes: Maximum number of bytes of requested batches and of keys that owners hold for
             this rank, at least 1. One batch is requested whatever its size. Default 256 MiB.
         group_by: `"label"` for batches of one label value each: they have as many samples as the
             first batch of the data set, and the last batch of each value has the rest. Default:
@@ -136,10 +136,10 @@ def from_nodes(
             f"share must be one of {_SHARES} and delivery one of {tuple(DELIVERIES)}. "
             f"Received: share={share!r}, delivery={delivery!r}"
         )
-    if ahead < 1 or most_bytes < 1:
+    if ahead < 1 or max_bytes < 1:
         raise ConfigError(
-            "ahead and most_bytes must be at least 1. "
-            f"Received: ahead={ahead}, most_bytes={most_bytes}"
+            "ahead and max_bytes must be at least 1. "
+            f"Received: ahead={ahead}, max_bytes={max_bytes}"
         )
     if group_by not in GROUPS:
         raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
@@ -171,7 +171,7 @@ def from_nodes(
         DELIVERIES[delivery],
         _LAG[trains],
         ahead,
-        most_bytes,
+        max_bytes,
         group_by,
         *position,
         staleness=staleness,

@@ -44,14 +44,14 @@ class Lookahead:
         length: Maximum number of batches in a pass.
         ahead: Number of passes to announce in addition to the one in use. Default 1.
         refuses: Whether the lookup of a key that was not announced is an error. Default false.
-        most_bytes: Maximum number of bytes of all announced passes of this rank; `None` (default)
+        max_bytes: Maximum number of bytes of all announced passes of this rank; `None` (default)
             for no maximum.
     """
 
     length: int
     ahead: int = 1
     refuses: bool = False
-    most_bytes: int | None = None
+    max_bytes: int | None = None
 
     def over(
         self,
@@ -70,7 +70,7 @@ class Lookahead:
                 pass. Default: none.
 
         Raises:
-            ConfigError: One batch needs more than `most_bytes`, or a batch is not trained when it
+            ConfigError: One batch needs more than `max_bytes`, or a batch is not trained when it
                 is yielded.
         """
         groups = _Groups(self, iter(elements), keys_of, engine)
@@ -209,10 +209,10 @@ class _Groups:
     def has_next(self, standing: Iterable[_PassGroup]) -> bool:
         """Returns whether there is another pass, and memory for it besides the `standing` ones."""
         self._next = self._next or self._gather()
-        if self._next is None or self._limits.most_bytes is None:
+        if self._next is None or self._limits.max_bytes is None:
             return self._next is not None
         taken = sum(group.size for group in standing)
-        return self._next.size + taken <= self._limits.most_bytes
+        return self._next.size + taken <= self._limits.max_bytes
 
     def announce(self) -> _PassGroup:
         """Announces the pass that `has_next` found."""
@@ -226,7 +226,7 @@ class _Groups:
 
     def _gather(self) -> _PassGroup | None:
         group = _PassGroup([], [])
-        most = self._limits.most_bytes
+        most = self._limits.max_bytes
         while len(group.elements) < self._limits.length:
             batch = self._left.popleft() if self._left else self._read()
             if batch is None:

@@ -21,7 +21,7 @@ class Wanted:
             up. `staleness` is added to it.
         ahead: Maximum number of batches that are requested before they are needed; at least
             `staleness` + 1 is used.
-        most_bytes: Maximum number of bytes of requested batches and of keys that owners hold. One
+        max_bytes: Maximum number of bytes of requested batches and of keys that owners hold. One
             batch is requested whatever its size.
         group_by: `LABEL` for batches of one label value each; `None` (default) for batches as the
             data set has them.
@@ -39,7 +39,7 @@ class Wanted:
     delivery: str
     lag: int
     ahead: int
-    most_bytes: int
+    max_bytes: int
     group_by: str | None = None
     epoch: int = 0
     step: int = 0

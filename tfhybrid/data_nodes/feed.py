@@ -285,7 +285,7 @@ class Feed:
         taken = self._holding.size + len(self._pending) * self._size
         # Rows that may lack k updates are sent k batches before they are needed.
         ahead = max(self._request.ahead, self._request.staleness + 1)
-        return len(self._pending) < ahead and taken < self._request.most_bytes
+        return len(self._pending) < ahead and taken < self._request.max_bytes
 
     def _ask(self, node: int) -> None:
         dropped = self._book.dropped(self._holding)

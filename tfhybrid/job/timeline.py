@@ -16,7 +16,7 @@ from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.settings import timeline_directory
 
-MOST_SPANS = 1_000_000  # per rank, 24 bytes each
+MAX_SPANS = 1_000_000  # per rank, 24 bytes each
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def start() -> None:
             "TFHYBRID_TIMELINE must name an existing directory that can be written to. "
             f"Received: {directory!r}"
         )
-    native.start_timeline(MOST_SPANS)
+    native.start_timeline(MAX_SPANS)
 
 
 def write(rank: int, here: str) -> None:
@@ -50,7 +50,7 @@ def write(rank: int, here: str) -> None:
     directory = timeline_directory()
     if not directory:
         return
-    spans = native.timeline(MOST_SPANS)
+    spans = native.timeline(MAX_SPANS)
     events: list[dict[str, object]] = [
         {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": here}}
     ]
@@ -67,5 +67,5 @@ def write(rank: int, here: str) -> None:
     except OSError as error:
         _log.warning("The timeline of %s cannot be written: %s", here, error)
         return
-    if len(spans) == MOST_SPANS:
-        _log.warning("%s has only the first %d spans, the maximum.", path, MOST_SPANS)
+    if len(spans) == MAX_SPANS:
+        _log.warning("%s has only the first %d spans, the maximum.", path, MAX_SPANS)

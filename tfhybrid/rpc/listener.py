@@ -14,7 +14,7 @@ _log = logging.getLogger("tfhybrid.rpc")
 Wrap = Callable[[socket.socket], socket.socket]
 
 _GREETING_BYTES = 1024  # a handshake with a host name in any encoding fits
-_MOST_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
+_MAX_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
 _PROBE_SECONDS = 1
 
 
@@ -131,7 +131,7 @@ class Door:
             link.setblocking(False)
             self._received[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
             self._selector.register(link, selectors.EVENT_READ)
-        if len(self._received) > _MOST_STRANGERS:
+        if len(self._received) > _MAX_STRANGERS:
             # Clients of the job send everything at once, so the oldest is a stranger.
             first = next(iter(self._received))
             self._dismiss(first)

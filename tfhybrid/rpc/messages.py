@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from tfhybrid.errors import StoreError
 
 _LENGTH = struct.Struct("<Q")
-_MOST_BYTES = 1 << 33  # limits what a broken peer makes us allocate; a block of rows is smaller
+_MAX_BYTES = 1 << 33  # limits what a broken peer makes us allocate; a block of rows is smaller
 _MESSAGE = "message"
 
 Arrays = Mapping[str, np.ndarray]
@@ -70,10 +70,9 @@ class MessageLink:
             StoreError: The connection is lost, or the data is not a message.
         """
         (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise StoreError(
-                f"A message from {self.peer} must have at most {_MOST_BYTES} bytes. "
-                f"Received: {size}"
+                f"A message from {self.peer} must have at most {_MAX_BYTES} bytes. Received: {size}"
             )
         content = self._bytes(size)
         try:

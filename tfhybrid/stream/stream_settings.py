@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tfhybrid._deprecated import renamed_fields, renamed_keys
 from tfhybrid.cluster.cluster_file import read_role
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
@@ -29,6 +30,7 @@ from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import RemoteModel, SyncUnit
 
 
+@renamed_fields(most_behind="max_behind")
 @dataclasses.dataclass(frozen=True)
 class StreamSettings:
     """The settings in `stream.yaml`. Immutable.
@@ -46,7 +48,7 @@ class StreamSettings:
             Default 60.
         staleness: Maximum number of other updates applied between the read of the weights under a
             lease and the update of that lease. Default unlimited.
-        most_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
+        max_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
             rows. Default unlimited.
         on_lost: Behavior if retention has removed rows that were not read: `"raise"`, or `"skip"`
             to read from the oldest record that is kept. Default `"raise"`.
@@ -77,7 +79,7 @@ class StreamSettings:
     lease: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     expires_seconds: float = 60.0
     staleness: int | None = None
-    most_behind: int | None = None
+    max_behind: int | None = None
     on_lost: str = "raise"
     bad_rows: int = 1000
     own: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -102,6 +104,9 @@ class StreamSettings:
         """
         fields = read_yaml(path)
         try:
+            fields = renamed_keys(fields, most_behind="max_behind")
+            if "lease" in fields:
+                fields["lease"] = renamed_keys(fields["lease"], most_rows="max_rows")
             settings = cls(**fields)
             models = Routes(**settings.routes).models
             LeaseLength(**settings.lease)
@@ -177,7 +182,7 @@ class StreamSettings:
                 f"A policy must have admission, eviction, or both. Received: {dict(rules)}"
             )
         admission = Admission(**rules["admission"]) if "admission" in rules else None
-        eviction = Eviction(**rules["eviction"]) if "eviction" in rules else None
+        eviction = _eviction(rules["eviction"]) if "eviction" in rules else None
         by_time = eviction is not None and eviction.unseen_time is not None
         if by_time and self.event_time is None:
             raise ConfigError(
@@ -235,7 +240,7 @@ class StreamSettings:
                 {model: weights[model] for model, of in routes.models.items() if name in of},
                 staleness=self.staleness,
                 seconds=self.expires_seconds,
-                most_behind=self.most_behind,
+                max_behind=self.max_behind,
             )
         return Provider(
             queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
@@ -256,6 +261,10 @@ class StreamSettings:
             {name: self.remote_model(name, "offsets").saved for name in models},
             self.save_seconds / 10,
         )
+
+
+def _eviction(fields: dict[str, Any]) -> Eviction:
+    return Eviction(**renamed_keys(fields, every="every_steps"))
 
 
 def _type(text: str) -> pa.DataType:

@@ -105,7 +105,7 @@ def _trainer(model: str, dim: int, count: int, *more: str) -> dict[str, Any]:
 
 
 def _config(folder: Path, names: list[str], trainers: Mapping[str, Any], seconds: float) -> Path:
-    lease = {"seconds": seconds, "most_rows": 65536}
+    lease = {"seconds": seconds, "max_rows": 65536}
     return site.write_config(folder, names, {"item": "int64"}, lease=lease, trainers=trainers)
 
 

@@ -36,7 +36,7 @@ VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "unseen_steps": ({}, {"eviction": tfhybrid.Eviction(unseen_steps=10**9)}),
     "min_norm": ({}, {"eviction": tfhybrid.Eviction(min_norm=1e-12)}),
     # This one evicts as many rows as come.
-    "max_rows": ({}, {"eviction": tfhybrid.Eviction(max_rows=1_500_000, every=64)}),
+    "max_rows": ({}, {"eviction": tfhybrid.Eviction(max_rows=1_500_000, every_steps=64)}),
     "admission": ({}, {"admission": tfhybrid.Admission(2)}),
 }
 

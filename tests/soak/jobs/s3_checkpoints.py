@@ -35,7 +35,7 @@ def digests(model: keras.Model) -> dict[str, int]:
 def main(url: str) -> None:
     tfhybrid.init()
     model = new_model()
-    manager = checkpoint.CheckpointManager(model, url, max_to_keep=2, full_every=2)
+    manager = checkpoint.CheckpointManager(model, url, max_to_keep=2, full_every_saves=2)
     for number, (ranks,) in enumerate(click_model.batches(1, 1) for _ in range(5)):
         model.train_on_batch(*ranks[0])
         manager.save(Position(0, number + 1))

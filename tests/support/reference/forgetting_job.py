@@ -16,12 +16,12 @@ RATE = 0.2
 ADMISSIONS = {"at once": None, "after 2": tfhybrid.Admission(2, forget_after=5)}
 # Each rule alone.
 EVICTIONS = {
-    "unseen steps": tfhybrid.Eviction(unseen_steps=4, every=2),
-    "unseen time": tfhybrid.Eviction(unseen_time=25, every=1),
-    "frequency": tfhybrid.Eviction(min_frequency=0.6, half_life=3, every=2),
-    "norm": tfhybrid.Eviction(min_norm=0.45, every=1),
-    "recent": tfhybrid.Eviction(max_rows=24, every=2),
-    "frequent": tfhybrid.Eviction(max_rows=24, keep="frequent", half_life=8, every=1),
+    "unseen steps": tfhybrid.Eviction(unseen_steps=4, every_steps=2),
+    "unseen time": tfhybrid.Eviction(unseen_time=25, every_steps=1),
+    "frequency": tfhybrid.Eviction(min_frequency=0.6, half_life=3, every_steps=2),
+    "norm": tfhybrid.Eviction(min_norm=0.45, every_steps=1),
+    "recent": tfhybrid.Eviction(max_rows=24, every_steps=2),
+    "frequent": tfhybrid.Eviction(max_rows=24, keep="frequent", half_life=8, every_steps=1),
 }
 # Names of tables, one per combination.
 CELLS = [f"{admission}, {eviction}" for admission in ADMISSIONS for eviction in EVICTIONS]

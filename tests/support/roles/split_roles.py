@@ -167,7 +167,7 @@ class Job:
             "delivery": PULL,
             "lag": 2,
             "ahead": 3,
-            "most_bytes": 1 << 20,
+            "max_bytes": 1 << 20,
         }
         rows = EngineRows(self.engines[rank], TABLES, self.log(rank))
         if (told | wanted)["delivery"] != PULL:

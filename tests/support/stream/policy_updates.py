@@ -17,9 +17,9 @@ CONFIG = tfhybrid.TableConfig(
     dim=3,
     initializer=Uniform(),
     admission=tfhybrid.Admission(2, forget_after=9),
-    eviction=tfhybrid.Eviction(unseen_steps=6, every=2),
+    eviction=tfhybrid.Eviction(unseen_steps=6, every_steps=2),
 )
-BY_TIME = dataclasses.replace(CONFIG, eviction=tfhybrid.Eviction(unseen_time=50, every=2))
+BY_TIME = dataclasses.replace(CONFIG, eviction=tfhybrid.Eviction(unseen_time=50, every_steps=2))
 SPEC = ModelSpec({"item": TableSpec(3, Uniform().native)})
 KEYS = np.arange(-30, 30)
 

@@ -22,7 +22,7 @@ def test_steps_that_are_executed_together_are_not_torn(tmp_path: Path, steps: in
     """A rank without data takes part in one step at a time."""
     for callback in (
         FollowNodes(3),
-        CompareReplicas(every=3),
+        CompareReplicas(every_steps=3),
         Checkpoint(tmp_path, save_freq=3),
     ):
         callback.set_model(

@@ -21,7 +21,7 @@ STEPS, EVERY = 10, 4
 def written(tmp_path) -> dict[str, dict[int, float]]:
     """Each step has three keys, one of them twice: step `s` has `s`, `s + 1` and 1000."""
     config = tfhybrid.TableConfig(
-        2, admission=2, eviction=tfhybrid.Eviction(unseen_steps=3, every=1)
+        2, admission=2, eviction=tfhybrid.Eviction(unseen_steps=3, every_steps=1)
     )
     layer = tfhybrid.layers.Embedding(config, name="item")
     inputs = keras.Input((4,), dtype="int64")
@@ -29,7 +29,7 @@ def written(tmp_path) -> dict[str, dict[int, float]]:
     model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
     steps = np.arange(STEPS)
     keys = np.stack([steps, steps + 1, steps + 1, np.full(STEPS, 1000)], axis=1)
-    board = tfhybrid.callbacks.TensorBoard(tmp_path, every=EVERY, norm_quantiles=(0.5, 1))
+    board = tfhybrid.callbacks.TensorBoard(tmp_path, every_steps=EVERY, norm_quantiles=(0.5, 1))
     model.fit(
         keys, np.ones(STEPS), batch_size=1, shuffle=False, epochs=1, verbose=0, callbacks=[board]
     )
@@ -60,8 +60,8 @@ def test_phases_are_written_in_milliseconds_of_a_step(written) -> None:
 
 
 def test_it_wants_a_number_of_steps(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"at least 1\. Received: every=0"):
-        tfhybrid.callbacks.TensorBoard(tmp_path, every=0)
+    with pytest.raises(ConfigError, match=r"at least 1\. Received: every_steps=0"):
+        tfhybrid.callbacks.TensorBoard(tmp_path, every_steps=0)
 
 
 def test_training_comes_first_and_says_loss_and_samples(written) -> None:
@@ -84,7 +84,7 @@ def test_metrics_and_evaluations_of_all_ranks_are_written_and_each_run_is_a_curv
         evaluate = tfhybrid.callbacks.Evaluate(
             tf.data.Dataset.from_tensor_slices((keys, labels[:, None])).batch(4)
         )
-        board = tfhybrid.callbacks.TensorBoard(tmp_path, run=run, every=1)
+        board = tfhybrid.callbacks.TensorBoard(tmp_path, run=run, every_steps=1)
         model.fit(keys, labels, batch_size=4, epochs=2, verbose=0, callbacks=[evaluate, board])
     runs = sorted(path.name for path in tmp_path.iterdir())
     assert runs == ["first", "second"]
@@ -102,7 +102,7 @@ def test_a_table_in_files_says_how_often_its_cache_had_the_rows(tmp_path) -> Non
     inputs = keras.Input((1,), dtype="int64")
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs))))
     model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
-    board = tfhybrid.callbacks.TensorBoard(tmp_path / "logs", every=3)
+    board = tfhybrid.callbacks.TensorBoard(tmp_path / "logs", every_steps=3)
     keys = np.arange(8)[:, None] % 4  # each comes again after four steps
     model.fit(keys, np.ones(8), batch_size=1, shuffle=False, verbose=0, callbacks=[board])
     written = read(tmp_path / "logs")

@@ -19,7 +19,7 @@ from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError
 
 ADMITTING = {"admission": 2}
-EVICTING = {"eviction": tfhybrid.Eviction(unseen_steps=3, every=1)}
+EVICTING = {"eviction": tfhybrid.Eviction(unseen_steps=3, every_steps=1)}
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_the_command_line_knows_histories(tmp_path):
 
 def test_a_file_of_evicted_keys_that_is_damaged_is_refused(tmp_path):
     model, _ = start(**EVICTING)
-    manager = checkpoint.CheckpointManager(model, tmp_path, full_every=5)
+    manager = checkpoint.CheckpointManager(model, tmp_path, full_every_saves=5)
     for pairs in ([(1, 2)], [(3, 4)] * 5):
         train(model, *pairs)
         manager.save(Position(0, 0))

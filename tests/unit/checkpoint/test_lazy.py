@@ -44,7 +44,7 @@ def test_state_stays_where_a_table_becomes_lazy_or_is_no_longer(tmp_path, lazy, 
 
 
 def test_a_delta_has_the_rows_that_no_step_touched(tmp_path) -> None:
-    manager = checkpoint.CheckpointManager(start(lazy=False)[0], tmp_path, full_every=3)
+    manager = checkpoint.CheckpointManager(start(lazy=False)[0], tmp_path, full_every_saves=3)
     digests = []
     for epoch, keys in enumerate((KEYS, KEYS[:1])):
         manager.model.train_on_batch(keys, np.ones(len(keys)))

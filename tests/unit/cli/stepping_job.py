@@ -12,7 +12,7 @@ import tfhybrid
 from tests.support.reference.click_model import collection
 
 TABLES = {
-    "item": tfhybrid.TableConfig(4, eviction=tfhybrid.Eviction(unseen_steps=2, every=1)),
+    "item": tfhybrid.TableConfig(4, eviction=tfhybrid.Eviction(unseen_steps=2, every_steps=1)),
     "user id": tfhybrid.TableConfig(2),
 }
 

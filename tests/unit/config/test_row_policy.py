@@ -46,11 +46,14 @@ def test_rules_are_not_late_by_much_more_than_their_numbers(rules, every):
         ({"min_frequency": -1.0}, r"Received: min_frequency=-1\.0"),
         ({"min_frequency": "often"}, "Received: min_frequency='often'"),
         ({"max_rows": 0}, "Received: max_rows=0"),
-        ({"max_rows": 10, "every": 16}, "Received: max_rows=10, every=16"),
+        ({"max_rows": 10, "every_steps": 16}, "Received: max_rows=10, every_steps=16"),
         ({"max_rows": 10, "keep": "old"}, r"keep must be 'recent' or 'frequent'\. Received"),
         ({"unseen_steps": 10, "half_life": 5}, "half_life needs min_frequency"),
-        ({"unseen_steps": 10, "every": 3}, r"every must be a power of two\. Received: every=3"),
-        ({"unseen_steps": 10, "every": 2**21}, "every must be a whole number"),
+        (
+            {"unseen_steps": 10, "every_steps": 3},
+            r"every_steps must be a power of two\. Received: every_steps=3",
+        ),
+        ({"unseen_steps": 10, "every_steps": 2**21}, "every must be a whole number"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rules, message):

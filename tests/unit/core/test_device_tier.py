@@ -85,7 +85,7 @@ class DeviceRank(Rank):
         batches = [keys_of(step, self.rank) for step in range(STEPS)]
         most = max(passes.weigh(self.engine, [batch]) for batch in batches)
         lookahead = {
-            JUST_A_BATCH: Lookahead(STEPS, most_bytes=most),
+            JUST_A_BATCH: Lookahead(STEPS, max_bytes=most),
             BY_BATCH: Lookahead(1, ahead=3),
         }.get(length) or Lookahead(length)
         yield from lookahead.over(range(STEPS), batches.__getitem__, self.engine)
@@ -249,12 +249,12 @@ def test_bytes_of_the_device_end_a_pass_too(shm_directory: Path) -> None:
         passes.add_to_device(engine, "item")
         assert passes.weigh(engine, batches[:2]) == 256 * 16
         gather = Gathering(engine, {"item": 4})
-        lookahead = Lookahead(4, ahead=0, most_bytes=256 * 16)
+        lookahead = Lookahead(4, ahead=0, max_bytes=256 * 16)
         for step in lookahead.over(range(8), batches.__getitem__, engine):
             gather(batches[step]["item"])
             assert passes.stats(engine).device_bytes == 256 * 16
             assert passes.stats(engine).device_rows == 200 * (step // 2 + 1)
-        tight = Lookahead(4, most_bytes=128 * 16 - 1)
+        tight = Lookahead(4, max_bytes=128 * 16 - 1)
         with pytest.raises(ConfigError, match="a batch of"):
             next(tight.over(range(8), batches.__getitem__, engine))
         # Without a pass, what a lookup wants is copied.

@@ -236,12 +236,12 @@ def test_the_next_pass_is_prepared_while_one_is_used(tmp_path: Path) -> None:
     standing, most = used(tmp_path / "whole", Lookahead(length=5))
     assert standing == [2] * 10 + [1] * 2
     assert used(tmp_path / "batch", Lookahead(1, ahead=3))[0] == [4] * 9 + [3, 2, 1]
-    ample = Lookahead(5, most_bytes=most)
+    ample = Lookahead(5, max_bytes=most)
     assert used(tmp_path / "ample", ample) == (standing, most)
     # Pages of which the largest batch fills all: each is a pass, and waits for the one before.
     with Hosts(tmp_path, [0, 1], TABLES, ADAGRAD) as engines:
         sizes = [passes.weigh(engines[0], [keys_of(step, 0)]) for step in range(12)]
-    tight = Lookahead(5, most_bytes=max(sizes))
+    tight = Lookahead(5, max_bytes=max(sizes))
     standing, most = used(tmp_path / "tight", tight)
     assert (standing, most) == ([1] * 12, max(sizes))
 
@@ -249,7 +249,7 @@ def test_the_next_pass_is_prepared_while_one_is_used(tmp_path: Path) -> None:
 def test_a_batch_that_does_not_fit_alone_is_an_error_that_says_sizes(shm_directory: Path) -> None:
     with Hosts(shm_directory, [0, 1], TABLES, ADAGRAD) as engines:
         size = passes.weigh(engines[0], [keys_of(0, 0)])
-        small = Lookahead(2, most_bytes=size - 1)
+        small = Lookahead(2, max_bytes=size - 1)
         with pytest.raises(ConfigError, match=f"is {size - 1} bytes.*a batch of {size} bytes"):
             next(small.over([0], lambda step: keys_of(step, 0), engines[0]))
 

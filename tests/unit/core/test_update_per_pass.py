@@ -76,7 +76,7 @@ def test_bytes_of_one_rank_end_the_passes_of_all(
     (shm_directory / "sizes").mkdir()
     with Hosts(shm_directory / "sizes", OWNERS[owners], pass_trainers.TABLES, {"kind": 1}) as hosts:
         most = max(passes.weigh(hosts[2], [keys_of(step, 2)]) for step in range(BATCHES))
-        lookaheads = [Lookahead(length, most_bytes=room) for room in (1 << 30, 1 << 30, most)]
+        lookaheads = [Lookahead(length, max_bytes=room) for room in (1 << 30, 1 << 30, most)]
         expected = lengths_that_fit(hosts, lookaheads)
     found = pass_trainers.trained(shm_directory, OWNERS[owners], CASES[case], counts, lookaheads)
     assert found.lengths == expected
@@ -106,7 +106,7 @@ def test_what_falls_out_of_a_pass_comes_first_in_the_next(
     with Hosts(shm_directory, OWNERS[3], pass_trainers.TABLES, {"kind": 1}) as hosts:
         for rank, most in enumerate((room, 4.2, 1000)):
             size = passes.weigh(hosts[rank], [keys_of(step, rank) for step in range(6, 8)]) / 2
-            lookaheads.append(Lookahead(7, most_bytes=int(size * most)))
+            lookaheads.append(Lookahead(7, max_bytes=int(size * most)))
         expected = lengths_that_fit(hosts, lookaheads)
     (shm_directory / "trained").mkdir()
     found = pass_trainers.trained(
@@ -123,10 +123,10 @@ def lengths_that_fit(hosts: list, lookaheads: list[Lookahead]) -> list[int]:
     while (first := sum(lengths)) < BATCHES:
         fitting = []
         for rank, lookahead in enumerate(lookaheads):
-            assert lookahead.most_bytes is not None
+            assert lookahead.max_bytes is not None
             for count in range(1, min(lookahead.length, BATCHES - first) + 1):
                 keys = [keys_of(step, rank) for step in range(first, first + count)]
-                if passes.weigh(hosts[rank], keys) <= lookahead.most_bytes:
+                if passes.weigh(hosts[rank], keys) <= lookahead.max_bytes:
                     most = count
             fitting.append(most)
         lengths.append(min(fitting))

@@ -193,7 +193,7 @@ def test_owners_forget_what_was_trained(tmp_path: Path) -> None:
 
 def test_bytes_that_are_ahead_are_bound_and_one_batch_is_always_asked_for(tmp_path: Path) -> None:
     with split_job(tmp_path / "split", 1, 1, 1) as job:
-        job.train(most_bytes=1)
+        job.train(max_bytes=1)
         assert job.engines[0].table_stats("item").version == 2 * STEPS
 
 

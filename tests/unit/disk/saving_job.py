@@ -48,7 +48,7 @@ class Job:
         self.model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
         self.directory = directory
         self.manager = CheckpointManager(
-            self.model, directory, max_to_keep=max_to_keep, background=False, full_every=2
+            self.model, directory, max_to_keep=max_to_keep, background=False, full_every_saves=2
         )
 
     def step(self) -> None:

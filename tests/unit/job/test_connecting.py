@@ -129,7 +129,7 @@ def test_strangers_are_turned_away(gather, hello):
 
 
 def test_strangers_who_say_nothing_keep_nobody_waiting(gather, monkeypatch):
-    monkeypatch.setattr(listener, "_MOST_STRANGERS", 6)
+    monkeypatch.setattr(listener, "_MAX_STRANGERS", 6)
     gathering = gather(3)
     with contextlib.ExitStack() as stack:
         for number in range(9):  # some of them drip

@@ -40,7 +40,7 @@ def test_it_notes_the_latest_time_of_training_alone(clock):
 @pytest.mark.usefixtures("job")
 def test_rows_go_by_the_time_of_the_batches_that_fit_reads(clock):
     """Keys 0 to 9 come at the times 0 to 90; a row goes 30 after its last."""
-    eviction = tfhybrid.Eviction(unseen_time=30, every=1)
+    eviction = tfhybrid.Eviction(unseen_time=30, every_steps=1)
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in ("item", "seconds")}
     features = clock({"item": inputs["item"]}, event_time=inputs["seconds"])
     layer = tfhybrid.layers.EmbeddingCollection(

@@ -40,7 +40,7 @@ def endpoint(job: None) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def model(job: None) -> keras.Model:
-    eviction = tfhybrid.Eviction(unseen_steps=2, every=1)
+    eviction = tfhybrid.Eviction(unseen_steps=2, every_steps=1)
     config = tfhybrid.TableConfig(2, admission=2, eviction=eviction)
     layer = tfhybrid.layers.Embedding(config, name="item")
     inputs = keras.Input((3,), dtype="int64")

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tfhybrid._deprecated import renamed_keys
+
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -185,9 +187,14 @@ class EvictionSettings(Section):
     keep: Literal["recent", "frequent"] = Field(
         "recent", description="Rows that max_rows keeps: recently updated or frequent ones."
     )
-    every: Count | None = Field(
+    every_steps: Count | None = Field(
         None, description="Number of updates in which each row is examined once."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_names(cls, fields: Any) -> Any:
+        return renamed_keys(fields, every="every_steps") if isinstance(fields, dict) else fields
 
 
 class Storage(Section):
@@ -291,13 +298,20 @@ class Checkpoints(Section):
     max_to_keep: Count | None = Field(
         3, description="Number of newest checkpoints to keep; null keeps all."
     )
-    full_every: Count = Field(
+    full_every_saves: Count = Field(
         1, description="Number of checkpoints among which one has all rows; the others are deltas."
     )
     best: bool = Field(
         True,
         description="Whether to keep the best epoch's checkpoint too, if there is an evaluation.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_names(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        return renamed_keys(fields, full_every="full_every_saves")
 
 
 class Export(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tfhybrid._deprecated import renamed_fields
 from tfhybrid.errors import ConfigError
 
 
@@ -20,6 +21,7 @@ class Load:
     seconds_in_hand: float = 0.0
 
 
+@renamed_fields(most_rows="max_rows")
 @dataclasses.dataclass(frozen=True)
 class LeaseLength:
     """Rule for the number of rows in a lease.
@@ -28,7 +30,7 @@ class LeaseLength:
         rows: Fixed number of rows. By default it follows from the trainer's load.
         seconds: Time for which a trainer should have work, its backlog included. Default 5.
         first_rows: Number of rows for a trainer of unknown speed. Default 1024.
-        most_rows: Maximum number of rows of any lease. Default 2**20.
+        max_rows: Maximum number of rows of any lease. Default 2**20.
 
     Raises:
         ConfigError: An argument is not positive.
@@ -44,7 +46,7 @@ class LeaseLength:
     rows: int | None = None
     seconds: float = 5.0
     first_rows: int = 1024
-    most_rows: int = 1 << 20
+    max_rows: int = 1 << 20
 
     def __post_init__(self) -> None:
         numbers = {
@@ -68,4 +70,4 @@ class LeaseLength:
             rows = self.first_rows
         else:
             rows = int(load.rows_per_second * max(self.seconds - load.seconds_in_hand, 0.0))
-        return max(min(rows, self.most_rows) // batch, 1) * batch
+        return max(min(rows, self.max_rows) // batch, 1) * batch

@@ -28,11 +28,11 @@ class ServedQueue:
         weights: Target models that are trained from the queue, by name.
         staleness: Bound on the staleness of updates, as in `LeaseBook`; `None` for no bound.
         seconds: Lifetime of a lease that is not renewed.
-        most_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
+        max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
             Default unlimited.
 
     Raises:
-        ConfigError: `most_behind` is not positive.
+        ConfigError: `max_behind` is not positive.
         StreamError: The sync unit does not answer.
     """
 
@@ -45,15 +45,15 @@ class ServedQueue:
         *,
         staleness: int | None,
         seconds: float,
-        most_behind: int | None = None,
+        max_behind: int | None = None,
     ) -> None:
-        if most_behind is not None and most_behind < 1:
-            raise ConfigError(f"most_behind must be at least 1. Received: {most_behind}")
+        if max_behind is not None and max_behind < 1:
+            raise ConfigError(f"max_behind must be at least 1. Received: {max_behind}")
         self.name = name
         self._writer = writer
         self._reader = reader
         self._weights = weights
-        self._most_behind = most_behind
+        self._max_behind = max_behind
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
@@ -82,10 +82,10 @@ class ServedQueue:
         """
         with self._lock:
             behind = max(map(self.lag, self._books), default=0)
-            if self._most_behind is not None and behind >= self._most_behind:
+            if self._max_behind is not None and behind >= self._max_behind:
                 raise StreamError(
                     f"Queue {self.name} takes no more rows until its models are less than "
-                    f"{self._most_behind} records behind. Send the rows again later, or start more "
+                    f"{self._max_behind} records behind. Send the rows again later, or start more "
                     f"trainers. Received: {behind}"
                 )
             return self._writer.append(records)

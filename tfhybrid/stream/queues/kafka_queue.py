@@ -11,6 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError, UnsupportedError
 from tfhybrid.stream.queues.queue import (
     Queue,
@@ -119,11 +120,12 @@ class KafkaQueue(Queue):
         return self._appended_to
 
     @override
-    def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
+    @renamed_arguments(most="max_records")
+    def read(self, offset: int, *, max_records: int = 1000, wait_seconds: float = 0.0) -> Slice:
         self._seek(offset)
         until = time.monotonic() + wait_seconds
         records: list[StoredRecord] = []
-        while len(records) < most:
+        while len(records) < max_records:
             message = self._poll(0.0 if records else max(until - time.monotonic(), 0.0))
             if message is None:
                 break

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
@@ -100,11 +101,12 @@ class Join:
         self._latest_impression: int | None = None
         self._resume()
 
-    def run_once(self, *, most: int = 1000) -> int:
+    @renamed_arguments(most="max_impressions")
+    def run_once(self, *, max_impressions: int = 1000) -> int:
         """Writes the impressions that can be labeled now, as one record.
 
         Args:
-            most: Maximum number of impressions.
+            max_impressions: Maximum number of impressions.
 
         Returns:
             Number of rows written; 0 if the next impression still waits for clicks, or there is
@@ -115,7 +117,7 @@ class Join:
             DataError: There are too many bad rows.
             StreamError: A queue cannot be read, or the joined queue cannot be written.
         """
-        taken = self._impressions.take(self._next, most)
+        taken = self._impressions.take(self._next, max_impressions)
         if taken is None:
             return 0
         names = self._columns

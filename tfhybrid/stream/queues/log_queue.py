@@ -14,6 +14,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.core.whole_file import unfinished_of, write_whole
 from tfhybrid.errors import (
     ConfigError,
@@ -111,9 +112,9 @@ class LogQueue(Queue):
         tail = self._writing()
         frames = [log_segment.frame(tail.offset + i, record) for i, record in enumerate(records)]
         too_long = max(map(len, frames), default=0)
-        if too_long > log_segment.MOST_BYTES:
+        if too_long > log_segment.MAX_BYTES:
             raise StreamError(
-                f"A record must not exceed {log_segment.MOST_BYTES} bytes. Received: {too_long}"
+                f"A record must not exceed {log_segment.MAX_BYTES} bytes. Received: {too_long}"
             )
         file = self._files[self._segments()[-1]]
         with self._all_or_none(file, tail.place):
@@ -128,10 +129,11 @@ class LogQueue(Queue):
         return self._tail.offset if self._tail else tail.offset
 
     @override
-    def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
+    @renamed_arguments(most="max_records")
+    def read(self, offset: int, *, max_records: int = 1000, wait_seconds: float = 0.0) -> Slice:
         until = time.monotonic() + wait_seconds
         while True:
-            records = self._read_now(offset, most)
+            records = self._read_now(offset, max_records)
             if records or time.monotonic() >= until:
                 return Slice(tuple(records), offset + len(records))
             time.sleep(_LOOK_SECONDS)
@@ -172,7 +174,7 @@ class LogQueue(Queue):
             os.close(self._lock)
             self._lock = None
 
-    def _read_now(self, offset: int, most: int) -> list[StoredRecord]:
+    def _read_now(self, offset: int, max_records: int) -> list[StoredRecord]:
         segments = self._segments()
         self._check_kept(offset, segments)
         records: list[StoredRecord] = []
@@ -180,14 +182,14 @@ class LogQueue(Queue):
             if following is not None and following <= offset + len(records):
                 continue
             reader = self._reader_at(first, offset + len(records))
-            while len(records) < most and not self._at_end(reader):
+            while len(records) < max_records and not self._at_end(reader):
                 record = reader.next()
                 if record is None:
                     self._check_torn(first, reader, following)
                     break
                 records.append(StoredRecord(reader.offset - 1, record))
             self._remember(first, reader)
-            if len(records) == most:
+            if len(records) == max_records:
                 break
         return records
 

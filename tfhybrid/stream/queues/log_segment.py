@@ -26,7 +26,7 @@ _FRAME = struct.Struct("<4sII")
 _FRAME_MAGIC = b"tfhr"  # finds the complete records after a damaged one
 _LENGTH = struct.Struct("<I")
 _OFFSET = struct.Struct("<q")
-MOST_BYTES = 1 << 30  # maximum size of a record; a greater length is damage
+MAX_BYTES = 1 << 30  # maximum size of a record; a greater length is damage
 
 SUFFIX = ".log"
 
@@ -100,7 +100,7 @@ class SegmentReader:
         if len(head) < _FRAME.size:
             return None
         magic, size, crc = _FRAME.unpack(head)
-        if magic != _FRAME_MAGIC or not _LENGTH.size <= size <= MOST_BYTES:
+        if magic != _FRAME_MAGIC or not _LENGTH.size <= size <= MAX_BYTES:
             return None
         body = os.pread(self._file, size, self.place + _FRAME.size)
         if len(body) < size or _crc(self.offset, body) != crc:

@@ -90,12 +90,12 @@ class Queue(Protocol):
             OutOfSpaceError: The disk is full; no record was written.
         """
 
-    def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
+    def read(self, offset: int, *, max_records: int = 1000, wait_seconds: float = 0.0) -> Slice:
         """Reads the records from an offset on.
 
         Args:
             offset: Offset of the first record. If it is unused, reading starts at the next record.
-            most: Maximum number of records.
+            max_records: Maximum number of records.
             wait_seconds: Maximum time to wait for the first record.
 
         Returns:

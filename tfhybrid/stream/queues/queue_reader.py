@@ -69,13 +69,13 @@ class QueueReader:
         )
 
     def take(
-        self, begin: QueuePosition, most: int, limit: QueuePosition | None = None
+        self, begin: QueuePosition, max_rows: int, limit: QueuePosition | None = None
     ) -> Taken | None:
         """Reads rows from a position on. Does not wait for new ones.
 
         Args:
             begin: Position of the first row.
-            most: Maximum number of good rows.
+            max_rows: Maximum number of good rows.
             limit: Position at which to stop. Default the end of the queue.
 
         Returns:
@@ -89,7 +89,7 @@ class QueueReader:
             CorruptFileError: A record is damaged.
         """
         position, parts, count = begin, [], 0
-        while count < most and (limit is None or position < limit):
+        while count < max_rows and (limit is None or position < limit):
             entry = self._record_at(position)
             if entry is None:
                 break
@@ -99,7 +99,7 @@ class QueueReader:
                 position = limit
                 break
             stop = limit.row if limit is not None and limit.offset == offset else record.count
-            part, last = _rows_between(record, first, stop, most - count)
+            part, last = _rows_between(record, first, stop, max_rows - count)
             parts.append(part)
             count += part.num_rows
             position = (
@@ -118,13 +118,13 @@ class QueueReader:
     def _read(self, position: QueuePosition) -> None:
         requested = position.offset
         try:
-            chunk = self._queue.read(requested, most=_RECORDS_AT_ONCE)
+            chunk = self._queue.read(requested, max_records=_RECORDS_AT_ONCE)
         except PositionLostError as error:
             begin = self._queue.begin()
             if not self._skips or begin < requested:
                 raise
             _log.warning("%s. Skipping to offset %d", error, begin)
-            chunk = self._queue.read(begin, most=_RECORDS_AT_ONCE)
+            chunk = self._queue.read(begin, max_records=_RECORDS_AT_ONCE)
         for offset, record in chunk.records:
             decoded = rows.decode(record, self._schema)
             if self._letters is not None:
@@ -138,7 +138,7 @@ class QueueReader:
 
 
 def _rows_between(
-    record: DecodedRows, first: int, stop: int, most: int
+    record: DecodedRows, first: int, stop: int, max_rows: int
 ) -> tuple[pa.RecordBatch, int]:
     """Returns good rows of a record, and the number after the last row read.
 
@@ -146,10 +146,10 @@ def _rows_between(
         record: Rows of the record.
         first: Number of the first row.
         stop: Number after the last row.
-        most: Maximum number of good rows.
+        max_rows: Maximum number of good rows.
     """
     low, high = record.numbers.searchsorted([first, stop])
-    taken = min(high - low, most)
+    taken = min(high - low, max_rows)
     last = stop if taken == high - low else int(record.numbers[low + taken - 1]) + 1
     return record.batch.slice(low, taken), last
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_TIMES = 512
+_MAX_TIMES = 512
 _BITS = 16  # low bits of a float32 score that are dropped; a bfloat16 remains
 
 
@@ -139,9 +139,9 @@ def _score_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def _coarser(times: dict[int, int]) -> dict[int, int]:
-    """Rounds times down to multiples of 2, 4, 8 and so on seconds until `_MOST_TIMES` remain."""
+    """Rounds times down to multiples of 2, 4, 8 and so on seconds until `_MAX_TIMES` remain."""
     step = 1
-    while len(times) > _MOST_TIMES:
+    while len(times) > _MAX_TIMES:
         step *= 2
         rounded: dict[int, int] = {}
         for second, count in times.items():

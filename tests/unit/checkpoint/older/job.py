@@ -64,7 +64,9 @@ def worth(model: keras.Model) -> dict[str, object]:
 
 def _write(folder: Path) -> None:
     model = start()
-    manager = tfhybrid.checkpoint.CheckpointManager(model, folder, background=False, full_every=2)
+    manager = tfhybrid.checkpoint.CheckpointManager(
+        model, folder, background=False, full_every_saves=2
+    )
     where = getattr(tfhybrid.data, "Position", None) or tfhybrid.checkpoint.Position
     train(model, 0, STEPS - 2)
     manager.save(where(0, STEPS - 2))

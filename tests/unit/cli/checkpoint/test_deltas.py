@@ -21,7 +21,7 @@ def trained(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
     directory = tmp_path_factory.mktemp("deltas")
     tfhybrid.init(seed=SEED)
     model = new_model()
-    manager = checkpoint.CheckpointManager(model, directory, full_every=2)
+    manager = checkpoint.CheckpointManager(model, directory, full_every_saves=2)
     for keys in (np.arange(-40, 40), np.arange(35, 45)):
         inputs = dict.fromkeys(("user", "item"), keys[:, np.newaxis])
         model.fit(inputs, np.ones(len(keys), np.float32), batch_size=80, verbose=0)

@@ -168,7 +168,7 @@ def test_what_is_done_twice_is_refused():
         (LeaseLength(seconds=2), Load(1000.0), 1984),
         (LeaseLength(seconds=2), Load(1000.0, 1.5), 480),
         (LeaseLength(seconds=2), Load(1000.0, 3.0), 32),
-        (LeaseLength(seconds=2, most_rows=320), Load(1e9), 320),
+        (LeaseLength(seconds=2, max_rows=320), Load(1e9), 320),
         (LeaseLength(rows=96), Load(1e9), 96),
     ],
 )

@@ -75,7 +75,7 @@ class Site:
         }
         served = {
             name: choices.pop(name, default)
-            for name, default in (("staleness", None), ("seconds", 60.0), ("most_behind", None))
+            for name, default in (("staleness", None), ("seconds", 60.0), ("max_behind", None))
         }
         queues = {}
         for name in ("video", "news"):
@@ -149,7 +149,7 @@ def test_a_row_that_belongs_to_no_queue_is_a_bad_record(site: Site):
 
 
 def test_producers_wait_for_models_that_are_far_behind(site: Site):
-    provider = site.start_provider(most_behind=2, length=LeaseLength(rows=1))
+    provider = site.start_provider(max_behind=2, length=LeaseLength(rows=1))
     for number in range(2):
         provider.put("web", number, _record(range(1)))
     with pytest.raises(StreamError, match="takes no more rows until its models are less than 2"):

@@ -139,7 +139,7 @@ def test_what_is_written_depends_on_the_queues_alone(
         whole.put(whole.impressions, each)
     for each in clicked:
         whole.put(whole.clicks, each)
-    assert whole.join(lateness=lateness).run_once(most=10**6) == len(shown)
+    assert whole.join(lateness=lateness).run_once(max_impressions=10**6) == len(shown)
     join = pieces.join(lateness=lateness)
     left = {True: list(shown), False: list(clicked)}
     for of_impressions, count, killed in [*arrivals, (True, 99, True), (False, 99, True)]:
@@ -147,10 +147,10 @@ def test_what_is_written_depends_on_the_queues_alone(
         for each in left[of_impressions][:count]:
             pieces.put(queue, each)
         del left[of_impressions][:count]
-        join.run_once(most=most)
+        join.run_once(max_impressions=most)
         if killed:
             join = pieces.join(lateness=lateness)
-    while join.run_once(most=most):
+    while join.run_once(max_impressions=most):
         join = pieces.join(lateness=lateness)
     assert pieces.labels() == whole.labels()
     assert [name for name, _ in pieces.labels()] == [each["id"] for each in shown]
