@@ -70,6 +70,21 @@ ALIASES: set[tuple[str, str, str]] = {
     ("data/from_nodes.py", "most_bytes", "max_bytes"),
     ("data/node_batches.py", "most_bytes", "max_bytes"),
     ("stream/provider/lease_length.py", "most_rows", "max_rows"),
+    (
+        "data/node/__main__.py",
+        "python -m tfhybrid.data.node",
+        "python -m tfhybrid.data.data_node",
+    ),
+    (
+        "nodes/embedding/__main__.py",
+        "python -m tfhybrid.nodes.embedding",
+        "python -m tfhybrid.embedding_nodes.embedding_node",
+    ),
+    (
+        "nodes/metadata/__main__.py",
+        "python -m tfhybrid.nodes.metadata",
+        "python -m tfhybrid.cluster.metadata_node",
+    ),
     ("stream/queues/kafka_queue.py", "most", "max_records"),
     ("stream/queues/label_join.py", "most", "max_impressions"),
     ("stream/queues/log_queue.py", "most", "max_records"),

@@ -77,6 +77,7 @@ LEVELS = [
     ["cli/data"],
     ["cli/checkpoint", "cli/doctor", "cli/stream", "cli/train"],
     ["cli"],
+    ["nodes", "nodes/embedding", "nodes/metadata", "data/node"],
 ]
 
 

@@ -1,0 +1,1 @@
+"""Old paths of the nodes, for one release."""

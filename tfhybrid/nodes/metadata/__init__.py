@@ -1,0 +1,1 @@
+"""Old path of the metadata node, for one release: `python -m tfhybrid.nodes.metadata`."""
