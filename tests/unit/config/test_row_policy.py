@@ -20,7 +20,7 @@ from tfhybrid.errors import ConfigError
         ({"max_rows": 5000}, 64),
         ({"max_rows": 3}, 1),
         ({"min_frequency": 0.5, "half_life": 40}, 8),
-        ({"unseen_steps": 100, "every": 2**20}, 2**20),
+        ({"unseen_steps": 100, "every_steps": 2**20}, 2**20),
     ],
 )
 def test_rules_are_not_late_by_much_more_than_their_numbers(rules, every):
@@ -53,7 +53,7 @@ def test_rules_are_not_late_by_much_more_than_their_numbers(rules, every):
             {"unseen_steps": 10, "every_steps": 3},
             r"every_steps must be a power of two\. Received: every_steps=3",
         ),
-        ({"unseen_steps": 10, "every_steps": 2**21}, "every must be a whole number"),
+        ({"unseen_steps": 10, "every_steps": 2**21}, "every_steps must be a whole number"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rules, message):
