@@ -25,7 +25,7 @@ from tfhybrid.cluster.status import StatusServer, status_of
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
-from tfhybrid.rpc.handshake import Greeting
+from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.rpc.tls import Tls
@@ -90,7 +90,7 @@ class MetadataNode:
         with self._lock:
             return any(self._numbers.get(name, {}).get("jobs", 1.0) > 0 for name in living)
 
-    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+    def _visit(self, handshake: Handshake, link: MessageLink) -> None:
         node: dict[str, str] = {}  # name and incarnation, once it has registered
         rates = Rates()
 

@@ -14,7 +14,7 @@ from tfhybrid.cluster.node_options import NodeOptions
 from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 
 _log = logging.getLogger("tfhybrid.cluster")
@@ -39,10 +39,10 @@ def call_metadata(
     Raises:
         PeerDiedError: The metadata node cannot be reached.
     """
-    greeting = Greeting(Purpose.CALLS, name).text()
+    handshake = Handshake(Purpose.CALLS, name).text()
     wrap = dialled(tls, "the metadata node")
     try:
-        link = listener.dial(address, token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS, wrap)
+        link = listener.dial(address, token, handshake, _CONNECT_SECONDS, _SILENCE_SECONDS, wrap)
     except OSError as error:
         raise PeerDiedError(
             f"The metadata node cannot be reached at {address[0]} port {address[1]}: {error}"

@@ -28,7 +28,7 @@ from tfhybrid.data_nodes.key_links import KeyLinks
 from tfhybrid.errors import ConfigError, DataError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
-from tfhybrid.rpc.handshake import Greeting
+from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.settings import forget_nodes
@@ -127,12 +127,12 @@ class DataNode:
         numbers = {"streams": streams, "batches": sent, "staleness": staleness}
         return {name: float(number) for name, number in numbers.items()}
 
-    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+    def _visit(self, handshake: Handshake, link: MessageLink) -> None:
         """Serves a data set of a trainer until the trainer disconnects. Runs on its own thread."""
         stream = DataStream(self._make, self._connect)
         with self._lock:
             self._streams.append(stream)
-        _log.info("%s reads a data set for %s", self._options.name, greeting.name)
+        _log.info("%s reads a data set for %s", self._options.name, handshake.name)
         try:
             answer_calls(link, stream.calls())
         finally:

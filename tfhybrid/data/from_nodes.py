@@ -15,7 +15,7 @@ from tfhybrid.core import split_batches
 from tfhybrid.data.announced import Layer
 from tfhybrid.data.position import Position
 from tfhybrid.data.samples.sharding import Shard
-from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.data_nodes.data_streams import (
     BY_BATCH,
     BY_FILE,
@@ -163,7 +163,7 @@ def from_nodes(
             "the script, not a method, a nested function or a lambda. "
             f"Received: {make_dataset!r}"
         )
-    request = Wanted(
+    request = DataRequest(
         name,
         keywords,
         share,
@@ -195,7 +195,7 @@ def _check_staleness(staleness: object, *, trains: bool) -> None:
 class _Fed:
     """The elements of a data set that data nodes read. Can be iterated several times."""
 
-    def __init__(self, job: Job, request: Wanted, layers: Sequence[Layer]) -> None:
+    def __init__(self, job: Job, request: DataRequest, layers: Sequence[Layer]) -> None:
         assert job.nodes is not None
         assert isinstance(job.engine, NodesEngine)
         self._engine = job.engine

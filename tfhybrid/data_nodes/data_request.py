@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class DataRequest:
     """Request of a trainer for a data set that data nodes read.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tfhybrid import errors
-from tfhybrid.data_nodes.data_request import Trainer, Wanted
+from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import Reading
 from tfhybrid.data_nodes.dense_half import from_arrays
 from tfhybrid.data_nodes.elements import Leaf, Structure
@@ -113,7 +113,7 @@ class Feed:
     def __init__(
         self,
         trainer: Trainer,
-        request: Wanted,
+        request: DataRequest,
         number: int,
         dial: Dial,
         book: TicketBook,

@@ -14,7 +14,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Answer, Called, Caller
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 
 # Deliveries of rows to the trainer, as messages spell them; `SentKeys.join` explains them.
@@ -121,9 +121,9 @@ class KeyLinks:
         links = cls([])
         try:
             for share, (node, address) in enumerate(nodes):
-                greeting = Greeting(Purpose.BATCHES, name, session, share=share).text()
+                handshake = Handshake(Purpose.BATCHES, name, session, share=share).text()
                 wrap = dialled(tls, node)
-                link = listener.dial(address, token, greeting, _CONNECT_SECONDS, silence, wrap)
+                link = listener.dial(address, token, handshake, _CONNECT_SECONDS, silence, wrap)
                 links._callers.append(Caller(link, node))
         except OSError as error:
             links.close()

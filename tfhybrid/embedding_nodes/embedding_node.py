@@ -32,7 +32,7 @@ from tfhybrid.embedding_nodes.store_copy import (
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.rpc.tls import dialled
@@ -99,14 +99,14 @@ class EmbeddingNode:
         updates = [each["updates"] for each in of_shares if "updates" in each]
         return numbers | ({"updates": max(updates)} if updates else {})
 
-    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+    def _visit(self, handshake: Handshake, link: MessageLink) -> None:
         """Answers the calls of a job's rank 0, or of a data node, until it is gone."""
-        if greeting.to == Purpose.BATCHES:
-            answer_calls(link, key_calls(self._of_session(greeting).engine))
+        if handshake.to == Purpose.BATCHES:
+            answer_calls(link, key_calls(self._of_session(handshake).engine))
         calls: dict[str, OwnedStore] = {}
 
         def begin(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            store = self._begin(greeting, arguments)
+            store = self._begin(handshake, arguments)
             calls["store"] = store
             served.update(store.calls())
             served["take_over"] = lambda arguments, _: (self._copy_shard(store, arguments), {})
@@ -117,9 +117,9 @@ class EmbeddingNode:
             answer_calls(link, served)
         finally:
             if "store" in calls:
-                self._end(calls["store"], greeting)
+                self._end(calls["store"], handshake)
 
-    def _begin(self, greeting: Greeting, arguments: Arguments) -> OwnedStore:
+    def _begin(self, handshake: Handshake, arguments: Arguments) -> OwnedStore:
         epoch = self._registration.allocation_epoch(at_least=int(arguments["epoch"]))
         if arguments["epoch"] != epoch:
             raise StaleEpochError(
@@ -140,14 +140,14 @@ class EmbeddingNode:
             self._stores[share] = store
             self._session = session
             _log.info(
-                "%s serves shard %d of job '%s' to %s", self._name, share, store.job, greeting.name
+                "%s serves shard %d of job '%s' to %s", self._name, share, store.job, handshake.name
             )
         # The metadata node must know of the job: from now on only the job may move its shards.
         self._registration.tell()
         return store
 
-    def _end(self, store: OwnedStore, greeting: Greeting) -> None:
-        _log.info("%s closes a shard of job '%s' for %s", self._name, store.job, greeting.name)
+    def _end(self, store: OwnedStore, handshake: Handshake) -> None:
+        _log.info("%s closes a shard of job '%s' for %s", self._name, store.job, handshake.name)
         store.close()
         with self._lock:
             self._stores = {
@@ -170,12 +170,12 @@ class EmbeddingNode:
         """
         host, port = source["address"]
         node, share = str(source["node"]), int(source["share"])
-        greeting = Greeting(Purpose.STORE, self._name, str(source["session"]), 0, share)
+        handshake = Handshake(Purpose.STORE, self._name, str(source["session"]), 0, share)
         try:
             link = listener.dial(
                 (str(host), int(port)),
                 self._token,
-                greeting.text(),
+                handshake.text(),
                 _CONNECT_SECONDS,
                 _SILENCE_SECONDS,
                 dialled(self._tls, node),
@@ -188,47 +188,49 @@ class EmbeddingNode:
         _log.info("%s has copied shard %d from %s", self._name, share, node)
         return received
 
-    def _give(self, store: OwnedStore, greeting: Greeting, link: socket.socket) -> None:
-        with contextlib.closing(MessageLink(link, greeting.name)) as target:
+    def _give(self, store: OwnedStore, handshake: Handshake, link: socket.socket) -> None:
+        with contextlib.closing(MessageLink(link, handshake.name)) as target:
             try:
                 send_batches(target, store.engine)
                 send_store(target, store.directory)
             except (TfhybridError, OSError) as error:
-                _log.warning("Copying a shard to %s failed: %s", greeting.name, error)
+                _log.warning("Copying a shard to %s failed: %s", handshake.name, error)
 
-    def _of_session(self, greeting: Greeting) -> OwnedStore:
+    def _of_session(self, handshake: Handshake) -> OwnedStore:
         """Returns the store of the shard that a handshake names.
 
         Raises:
             StoreError: This node serves another job, none, or not that shard.
         """
         with self._lock:
-            store, session = self._stores.get(greeting.share), self._session
-        if store is None or greeting.session != session:
+            store, session = self._stores.get(handshake.share), self._session
+        if store is None or handshake.session != session:
             raise StoreError(
-                f"This node does not serve shard {greeting.share} of session '{greeting.session}' "
-                f"to {greeting.name}. The node's session: '{session}'"
+                f"This node does not serve shard {handshake.share} of session "
+                f"'{handshake.session}' to {handshake.name}. The node's session: '{session}'"
             )
         return store
 
-    def _take(self, greeting: Greeting, link: socket.socket) -> None:
-        store = self._of_session(greeting)
-        if greeting.to == Purpose.STORE:
-            arguments = (store, greeting, link)
+    def _take(self, handshake: Handshake, link: socket.socket) -> None:
+        store = self._of_session(handshake)
+        if handshake.to == Purpose.STORE:
+            arguments = (store, handshake, link)
             threading.Thread(target=self._give, args=arguments, daemon=True).start()
             return
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)
-            if greeting.to == Purpose.ROWS:
-                split_batches.send_rows(store.engine, greeting.rank, link, greeting.name)
-            elif greeting.to == Purpose.STAGED:
-                store.engine.connect_owner(greeting.host, LinkPurpose.UPDATES, link, greeting.name)
+            if handshake.to == Purpose.ROWS:
+                split_batches.send_rows(store.engine, handshake.rank, link, handshake.name)
+            elif handshake.to == Purpose.STAGED:
+                store.engine.connect_owner(
+                    handshake.host, LinkPurpose.UPDATES, link, handshake.name
+                )
             else:
-                purpose = LinkPurpose[greeting.to.name]
-                store.engine.serve_owner(greeting.host, purpose, link, greeting.name)
+                purpose = LinkPurpose[handshake.to.name]
+                store.engine.serve_owner(handshake.host, purpose, link, handshake.name)
         except TfhybridError as error:
-            raise StoreError(f"{greeting.name} cannot be served: {error}") from error
+            raise StoreError(f"{handshake.name} cannot be served: {error}") from error
 
 
 def main() -> None:

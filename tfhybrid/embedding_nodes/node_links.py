@@ -16,7 +16,7 @@ from pathlib import Path
 from tfhybrid.cluster.registration import address_of
 from tfhybrid.core import split_batches
 from tfhybrid.core.native import LinkPurpose
-from tfhybrid.data_nodes.data_request import Trainer, Wanted
+from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.feed import Feed
 from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.open_epochs import OpenEpochs, Pausing
@@ -27,7 +27,7 @@ from tfhybrid.embedding_nodes.embedding_node import ACCEPTED
 from tfhybrid.embedding_nodes.node_session import NodeSession, dial_node
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.tls import Tls
 
@@ -106,7 +106,7 @@ class NodeLinks:
         """Log of the versions that this rank has read, for batches with a staleness."""
         return self._log
 
-    def feed(self, request: Wanted, rank: int, size: int) -> Feed:
+    def feed(self, request: DataRequest, rank: int, size: int) -> Feed:
         """Returns a data set that data nodes read for this rank.
 
         Args:
@@ -214,8 +214,8 @@ class NodeLinks:
 
     def _dial_data(self, node: str) -> MessageLink:
         address = address_of(self._metadata, self._token, self._name, node, self._tls)
-        greeting = Greeting(Purpose.CALLS, self._name, self._nodes.session)
-        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        handshake = Handshake(Purpose.CALLS, self._name, self._nodes.session)
+        link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
         return MessageLink(link, node)
 
     def _connect(self, share: int) -> None:
@@ -234,8 +234,8 @@ class NodeLinks:
     def _dialled(self, share: int, to: Purpose, rank: int = 0) -> socket.socket:
         node, address = self._nodes.names[share], self._nodes.addresses[share]
         session, host = self._nodes.session, self._engine.host
-        greeting = Greeting(to, self._name, session, host, share, rank)
-        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        handshake = Handshake(to, self._name, session, host, share, rank)
+        link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
         try:
             accepted = link.recv(1)
         except OSError as error:

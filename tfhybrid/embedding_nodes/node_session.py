@@ -18,7 +18,7 @@ from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 
 _CONNECT_SECONDS = 30.0
@@ -151,8 +151,8 @@ def begin(
     callers: list[Caller] = []
     try:
         for share, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-            greeting = Greeting(Purpose.CALLS, name)
-            link = dial_node(node, address, token, greeting, silence, tls)
+            handshake = Handshake(Purpose.CALLS, name)
+            link = dial_node(node, address, token, handshake, silence, tls)
             callers.append(Caller(link, node))
             _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, share, resumes), patience)
     except BaseException:
@@ -200,7 +200,7 @@ def begin_share(
         StoreError: The node cannot be reached, or is draining.
     """
     caller = Caller(
-        dial_node(node, address, token, Greeting(Purpose.CALLS, name), silence, tls), node
+        dial_node(node, address, token, Handshake(Purpose.CALLS, name), silence, tls), node
     )
     try:
         caller.ask("begin", _beginning(nodes, job, hosts, share, resumes))
@@ -228,7 +228,7 @@ def dial_node(
     node: str,
     address: tuple[str, int],
     token: str,
-    greeting: Greeting,
+    handshake: Handshake,
     silence: float,
     tls: Tls | None,
 ) -> socket.socket:
@@ -238,7 +238,7 @@ def dial_node(
         node: Name of the node, for errors.
         address: Host and port of the node.
         token: Token of the cluster.
-        greeting: Handshake, which says who connects and for what.
+        handshake: Handshake, which says who connects and for what.
         silence: Seconds after which a node that does not respond counts as gone.
         tls: TLS relay of this process; `None` for no encryption.
 
@@ -250,7 +250,7 @@ def dial_node(
     """
     wrap = dialled(tls, node)
     try:
-        return listener.dial(address, token, greeting.text(), _CONNECT_SECONDS, silence, wrap)
+        return listener.dial(address, token, handshake.text(), _CONNECT_SECONDS, silence, wrap)
     except OSError as error:
         raise StoreError(
             f"Cannot connect to {node} at {address[0]} port {address[1]} ({error}). "

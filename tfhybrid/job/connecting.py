@@ -18,7 +18,7 @@ from typing import Protocol
 from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
 from tfhybrid.job.rank_identity import RankIdentity
-from tfhybrid.rpc.listener import Door, dial, probed
+from tfhybrid.rpc.listener import Listener, dial, probed
 
 CONNECT_SECONDS = 30
 _ATTEMPT_SECONDS = 3.0
@@ -106,7 +106,7 @@ class Gathering:
     ) -> None:
         address = listener.getsockname()[:2]
         self.invitation = Invitation(address, secrets.token_hex(16), own)
-        self._door = Door(listener, self.invitation.token)
+        self._listener = Listener(listener, self.invitation.token)
         self._members = {own.rank: own}
         self._absent = set(range(ranks)) - {own.rank}
         self._silence = silence
@@ -122,9 +122,9 @@ class Gathering:
         if self._server is not None and not self._stored:
             self._store_invitation(self._server)
         links = {}
-        for greeting, link in self._door.arrivals(seconds):
+        for handshake, link in self._listener.arrivals(seconds):
             try:
-                member = RankIdentity.from_json(greeting)
+                member = RankIdentity.from_json(handshake)
             except ValueError:
                 link.close()
                 continue
@@ -142,7 +142,7 @@ class Gathering:
 
     def close(self) -> None:
         """Stops accepting and deletes the invitation from the server."""
-        self._door.close()
+        self._listener.close()
         if self._server is not None and self._stored:
             with contextlib.suppress(OSError):  # the server ends with the launcher
                 self._server.remove(_INVITATION)

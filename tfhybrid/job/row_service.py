@@ -20,7 +20,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.listener import Door
+from tfhybrid.rpc.listener import Listener
 from tfhybrid.rpc.tls import Tls, accepted, dialled
 
 _log = logging.getLogger("tfhybrid.job")
@@ -74,10 +74,10 @@ class RowService:
         self._connected = False
         self._thread: threading.Thread | None = None
         self._tls = tls
-        self._door = (
+        self._listener = (
             None
             if listener_socket is None
-            else Door(listener_socket, token, accepted(tls, silence))
+            else Listener(listener_socket, token, accepted(tls, silence))
         )
 
     def start(self, ranks: Sequence[Leader]) -> None:
@@ -87,9 +87,9 @@ class RowService:
             ranks: Name and address of each rank of the job, in order.
         """
         self._ranks = ranks
-        if self._door is not None:
+        if self._listener is not None:
             self._thread = threading.Thread(
-                target=self._serve, args=(self._door,), name="tfhybrid-rows", daemon=True
+                target=self._serve, args=(self._listener,), name="tfhybrid-rows", daemon=True
             )
             self._thread.start()
 
@@ -108,7 +108,7 @@ class RowService:
                 leader = self._ranks[self._engine.hosts.index(host)]
                 assert leader.address is not None
                 self._dial(host, leader, leader.address, LinkPurpose.READS)
-                if self._door is not None:
+                if self._listener is not None:
                     self._dial(host, leader, leader.address, LinkPurpose.UPDATES)
                     self._dial(host, leader, leader.address, LinkPurpose.PASSES)
             self._connected = True
@@ -134,20 +134,20 @@ class RowService:
 
         Otherwise the child would keep them open after the parent has died.
         """
-        if self._door is not None:
-            self._door.abandon()
+        if self._listener is not None:
+            self._listener.abandon()
         if self._tls is not None:
             self._tls.abandon()
 
     def _dial(
         self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
     ) -> None:
-        greeting = json.dumps([self._rank, purpose])
+        handshake = json.dumps([self._rank, purpose])
         try:
             link = listener.dial(
                 address,
                 self._token,
-                greeting,
+                handshake,
                 _CONNECT_SECONDS,
                 self._silence,
                 dialled(self._tls, leader.name),
@@ -159,16 +159,16 @@ class RowService:
             ) from error
         self._engine.connect_owner(host, purpose, link, leader.name)
 
-    def _serve(self, front: Door) -> None:
-        with contextlib.closing(front):
+    def _serve(self, listener: Listener) -> None:
+        with contextlib.closing(listener):
             while not self._stopping.is_set():
-                for greeting, link in front.arrivals(_LOOK_SECONDS):
-                    self._let_in(greeting, link)
+                for handshake, link in listener.arrivals(_LOOK_SECONDS):
+                    self._let_in(handshake, link)
 
-    def _let_in(self, greeting: str, link: socket.socket) -> None:
+    def _let_in(self, handshake: str, link: socket.socket) -> None:
         hosts = self._engine.hosts
         try:
-            rank, purpose = json.loads(greeting)
+            rank, purpose = json.loads(handshake)
             purpose = LinkPurpose(purpose)
             host, name = hosts[rank], self._ranks[rank].name
         except (ValueError, TypeError, IndexError):

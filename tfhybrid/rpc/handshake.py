@@ -22,7 +22,7 @@ class Purpose(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Greeting:
+class Handshake:
     """First message on a connection to a node, sent behind the token.
 
     Args:
@@ -47,7 +47,7 @@ class Greeting:
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
-    def heard(cls, text: str) -> Greeting:
+    def heard(cls, text: str) -> Handshake:
         """Parses the output of `text`.
 
         Raises:

@@ -13,7 +13,7 @@ _log = logging.getLogger("tfhybrid.rpc")
 
 Wrap = Callable[[socket.socket], socket.socket]
 
-_GREETING_BYTES = 1024  # a handshake with a host name in any encoding fits
+_HANDSHAKE_BYTES = 1024  # a handshake with a host name in any encoding fits
 _MAX_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
 _PROBE_SECONDS = 1
 
@@ -35,7 +35,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
 def dial(
     address: tuple[str, int],
     token: str,
-    greeting: str,
+    handshake: str,
     seconds: float,
     silence: float,
     wrap: Wrap = lambda link: link,
@@ -48,7 +48,7 @@ def dial(
     Args:
         address: Host and port of the listener.
         token: Token that the listener expects.
-        greeting: Handshake, sent behind the token; maximum 1,024 bytes.
+        handshake: Handshake, sent behind the token; maximum 1,024 bytes.
         seconds: Timeout of the connection attempt, in seconds.
         silence: Seconds without any sign of the other host after which the connection breaks.
         wrap: Function that returns the socket to use for the connected one, e.g. through TLS.
@@ -59,14 +59,14 @@ def dial(
     """
     link = wrap(probed(socket.create_connection(address, timeout=seconds), silence))
     try:
-        link.sendall(token.encode() + greeting.encode().ljust(_GREETING_BYTES))
+        link.sendall(token.encode() + handshake.encode().ljust(_HANDSHAKE_BYTES))
     except OSError:
         link.close()
         raise
     return link
 
 
-class Door:
+class Listener:
     """Accepts connections and admits clients that send the job's token.
 
     A slow client delays no other; above 500 waiting clients the oldest is closed. Not thread-safe.
@@ -92,7 +92,7 @@ class Door:
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-        self._listener = listener
+        self._socket = listener
 
     def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
         """Waits for clients and yields the admitted ones: handshake and socket.
@@ -104,12 +104,12 @@ class Door:
             seconds: Maximum time to wait, in seconds.
         """
         for key, _ in self._selector.select(seconds):
-            if key.fileobj is self._listener:
+            if key.fileobj is self._socket:
                 self._open()
             elif isinstance(key.fileobj, socket.socket):
-                greeting = self._hear(key.fileobj)
-                if greeting is not None:
-                    yield greeting, key.fileobj
+                handshake = self._hear(key.fileobj)
+                if handshake is not None:
+                    yield handshake, key.fileobj
 
     def close(self) -> None:
         """Stops listening and closes all clients that are not admitted yet."""
@@ -117,16 +117,16 @@ class Door:
             self._dismiss(link)
             link.close()
         self._selector.close()
-        self._listener.close()
+        self._socket.close()
 
     def abandon(self) -> None:
         """Closes the sockets in a forked child, which would keep them open after the parent."""
-        for link in (*self._received, self._listener):
+        for link in (*self._received, self._socket):
             link.close()
 
     def _open(self) -> None:
         with contextlib.suppress(OSError):  # the client has already gone
-            link, address = self._listener.accept()
+            link, address = self._socket.accept()
             link = self._wrap(link)
             link.setblocking(False)
             self._received[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
@@ -141,7 +141,7 @@ class Door:
         """Reads from a client; returns its handshake once that is complete and the token right."""
         if link not in self._received:
             return None  # closed since the selector reported it
-        size = len(self._token) + _GREETING_BYTES
+        size = len(self._token) + _HANDSHAKE_BYTES
         try:
             data = link.recv(size - len(self._received[link]))
         except BlockingIOError:
@@ -153,11 +153,11 @@ class Door:
         if data and len(received) < size:
             return None
         self._dismiss(link)
-        token, greeting = received[: len(self._token)], received[len(self._token) :]
+        token, handshake = received[: len(self._token)], received[len(self._token) :]
         why = "it does not show the token"
         if hmac.compare_digest(token, self._token):
             try:
-                return greeting.decode().rstrip()
+                return handshake.decode().rstrip()
             except UnicodeDecodeError:
                 why = "its handshake is not UTF-8 text"
         if received:  # a client that sends nothing may only check whether the port is open

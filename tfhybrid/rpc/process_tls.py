@@ -11,7 +11,7 @@ _lock = threading.Lock()
 _relays: dict[TlsFiles, Tls] = {}
 
 
-def relay() -> Tls | None:
+def tls_relay() -> Tls | None:
     """Returns the TLS relay of this process's stream connections. Thread-safe.
 
     The first call starts it. It ends with the process; a later call replaces one that has died.

@@ -12,7 +12,7 @@ import numpy as np
 from tfhybrid.errors import StoreError, StreamError
 from tfhybrid.rpc import listener, process_tls
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.tls import dialled
 
@@ -88,9 +88,9 @@ class Remote:
                 self._caller = None
 
     def _connected(self) -> Caller:
-        greeting = Greeting(Purpose.CALLS, self._name).text()
+        handshake = Handshake(Purpose.CALLS, self._name).text()
         link = listener.dial(
-            *(self._address, self._token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS),
-            wrap=dialled(process_tls.relay(), self._peer),
+            *(self._address, self._token, handshake, _CONNECT_SECONDS, _SILENCE_SECONDS),
+            wrap=dialled(process_tls.tls_relay(), self._peer),
         )
         return Caller(link, self._peer)

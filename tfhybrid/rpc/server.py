@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.handshake import Greeting, Purpose
-from tfhybrid.rpc.listener import Door
+from tfhybrid.rpc.handshake import Handshake, Purpose
+from tfhybrid.rpc.listener import Listener
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.tls import Tls, accepted
 
@@ -21,8 +21,8 @@ _log = logging.getLogger("tfhybrid.rpc")
 _LOOK_SECONDS = 0.2
 _SILENCE_SECONDS = 60.0
 
-Visit = Callable[[Greeting, MessageLink], None]
-Take = Callable[[Greeting, socket.socket], None]
+Visit = Callable[[Handshake, MessageLink], None]
+Take = Callable[[Handshake, socket.socket], None]
 
 
 class NodeServer:
@@ -46,7 +46,7 @@ class NodeServer:
         take: Take | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self._door = Door(listener, token, accepted(tls, _SILENCE_SECONDS))
+        self._listener = Listener(listener, token, accepted(tls, _SILENCE_SECONDS))
         self._tls = tls
         self._visit = visit
         self._take = take
@@ -67,11 +67,11 @@ class NodeServer:
             StoreError: The TLS relay has ended, so no connection can be accepted any more.
         """
         keep_freed_memory()
-        with contextlib.closing(self._door) as front:
+        with contextlib.closing(self._listener) as listener:
             while not self._stopping.is_set():
                 if self._tls is not None and self._tls.ended:
                     raise StoreError("The TLS relay of this node has ended, so the node stops")
-                for text, link in front.arrivals(_LOOK_SECONDS):
+                for text, link in listener.arrivals(_LOOK_SECONDS):
                     self._let_in(text, link)
         with self._lock:
             links = list(self._links)
@@ -85,27 +85,27 @@ class NodeServer:
 
     def _let_in(self, text: str, link: socket.socket) -> None:
         try:
-            greeting = Greeting.heard(text)
-            if greeting.to in (Purpose.CALLS, Purpose.BATCHES):
-                thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
+            handshake = Handshake.heard(text)
+            if handshake.to in (Purpose.CALLS, Purpose.BATCHES):
+                thread = threading.Thread(target=self._answer, args=(handshake, link), daemon=True)
                 thread.start()
             elif self._take is not None:
-                self._take(greeting, link)
+                self._take(handshake, link)
             else:
                 raise StoreError(
-                    f"This node accepts no connections for '{greeting.to}'. "
-                    f"Received: one from {greeting.name}"
+                    f"This node accepts no connections for '{handshake.to}'. "
+                    f"Received: one from {handshake.name}"
                 )
         except (StoreError, OSError) as error:
             _log.warning("Refused: %s", error)
             link.close()
 
-    def _answer(self, greeting: Greeting, link: socket.socket) -> None:
-        messages = MessageLink(link, greeting.name)
+    def _answer(self, handshake: Handshake, link: socket.socket) -> None:
+        messages = MessageLink(link, handshake.name)
         with self._lock:
             self._links.add(messages)
         try:
-            self._visit(greeting, messages)
+            self._visit(handshake, messages)
         except StoreError as error:
             _log.info("%s", error)
         finally:

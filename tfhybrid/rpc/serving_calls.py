@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tfhybrid.rpc import listener, process_tls
 from tfhybrid.rpc.calls import Called, answer_calls
-from tfhybrid.rpc.handshake import Greeting
+from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
 
@@ -29,10 +29,10 @@ def serve_calls(address: str, token: str, calls: Mapping[str, Called]) -> None:
     """
     host, _, port = address.rpartition(":")
 
-    def visit(_: Greeting, link: MessageLink) -> None:
+    def visit(_: Handshake, link: MessageLink) -> None:
         answer_calls(link, calls)
 
     listener_socket = listener.listen(host.strip("[]"), int(port))
-    server = NodeServer(listener_socket, token, visit, tls=process_tls.relay())
+    server = NodeServer(listener_socket, token, visit, tls=process_tls.tls_relay())
     server.stop_at_signals()
     server.run()

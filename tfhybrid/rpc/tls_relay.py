@@ -1,4 +1,4 @@
-"""TLS relay, a process that encrypts the connections of another: `python relay.py FD CERT KEY CA`.
+"""TLS relay: a process that encrypts connections of another; `python tls_relay.py FD CERT KEY CA`.
 
 The core sends frames over plain sockets. With TLS the core holds one end of a socket pair, and the
 relay copies bytes between the other end and an encrypted connection. It is a separate process, so a
@@ -97,7 +97,7 @@ def _carry(
     with link, plain:
         link.settimeout(_HANDSHAKE_SECONDS)
         try:
-            secure = _greeted(settings, role, link)
+            secure = _secured(settings, role, link)
         except OSError as error:
             if role == DIAL:
                 _tell(plain, reason(error).encode())
@@ -115,7 +115,7 @@ def _carry(
                 _log.warning("The connection with %s is lost: %s", peer, reason(error))
 
 
-def _greeted(settings: ssl.SSLContext, role: str, link: socket.socket) -> ssl.SSLSocket:
+def _secured(settings: ssl.SSLContext, role: str, link: socket.socket) -> ssl.SSLSocket:
     """Makes the handshake; returns once both ends have accepted each other's certificates."""
     secure = settings.wrap_socket(link, server_side=role == ACCEPT)
     try:

@@ -17,7 +17,7 @@ from tests.support.roles.colocated_run import EPOCHS, rows_of
 from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import STEPS, train_fed
 from tfhybrid.cluster.cluster_file import Cluster, Role
-from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 
 PAUSE_SECONDS = 0.3
@@ -32,7 +32,7 @@ def begins(epoch: int, number: int) -> None:
 def main(address: str, port: str, folder: Path, silence: str, delivery: str, function: str) -> None:
     roles = {"embedding": Role(1), "data": Role(1)}
     cluster = Cluster("local", folder, address, int(port), int(port) + 1, roles)
-    wanted = Wanted(function, {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)
+    wanted = DataRequest(function, {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)
     links: list[NodeLinks] = []
     with connected(cluster, folder, 1, links=links, silence=float(silence)) as engines:
         train_fed(engines[0], links[0], wanted, EPOCHS, begins)

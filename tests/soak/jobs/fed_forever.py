@@ -19,7 +19,7 @@ from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import FEATURES, TABLES, step
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.core import split_batches
-from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.splitting import Declared
@@ -38,7 +38,9 @@ def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
     """Trains from a step on."""
     split_batches.use_places(engine)
     update = engine.open_update("sgd", TABLES)
-    feed = links.feed(Wanted("dataset", {"first": first}, "batch", True, PULL, 2, 3, 1 << 20), 0, 1)
+    feed = links.feed(
+        DataRequest("dataset", {"first": first}, "batch", True, PULL, 2, 3, 1 << 20), 0, 1
+    )
     node = engine.first_node
     declared = Declared(FEATURES, engine.placements, node, node + engine.nodes)
     for number, (structure, leaves) in enumerate(feed.epoch(declared), first):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.roles.split_roles import STEPS
-from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_request import DataRequest
 
 SCRIPT = """
 from tests.support.roles import split_roles
@@ -16,5 +16,5 @@ def broken(shard):
 """
 
 
-def wanted(delivery: str) -> Wanted:
-    return Wanted("dataset", {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)
+def wanted(delivery: str) -> DataRequest:
+    return DataRequest("dataset", {"steps": STEPS}, "batch", True, delivery, 2, 3, 1 << 20)

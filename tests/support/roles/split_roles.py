@@ -18,7 +18,7 @@ from tfhybrid.core import split_batches
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.core.update import Update, UpdateChoices
-from tfhybrid.data_nodes.data_request import Trainer, Wanted
+from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.feed import Feed
@@ -176,7 +176,9 @@ class Job:
                 split_batches.receive_rows(self.engines[rank], node.host, mine, f"node {node.host}")
                 split_batches.send_rows(node, rank, its, f"trainer {rank}")
         book = self.books[rank]
-        return Feed(trainer, Wanted(**told | wanted), number, self.dial, book, rows, self.epochs)
+        return Feed(
+            trainer, DataRequest(**told | wanted), number, self.dial, book, rows, self.epochs
+        )
 
     def train(self, choices: UpdateChoices | None = None, epochs: int = 2, **wanted: Any) -> None:
         """Trains on what data nodes send."""
@@ -243,7 +245,7 @@ def served(calls: Mapping[str, Called], name: str, done: Any) -> MessageLink:
 def train_fed(
     trainer: NodesEngine,
     links: NodeLinks,
-    wanted: Wanted,
+    wanted: DataRequest,
     epochs: int,
     before: Callable[[int, int], object] = lambda _epoch, _number: None,
 ) -> None:

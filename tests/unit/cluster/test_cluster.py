@@ -279,16 +279,16 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
     nodes = found(cluster)
     addresses = dict(zip(nodes.names, nodes.addresses, strict=True))
     addresses["metadata"] = cluster.listen, cluster.port
-    greeting = b'{"to": "calls", "name": "stranger"}'.ljust(1024)
+    handshake = b'{"to": "calls", "name": "stranger"}'.ljust(1024)
     said = {
         secrets.token_bytes(2000): "does not show the token",
-        b"x" * len(token) + greeting: "does not show the token",
+        b"x" * len(token) + handshake: "does not show the token",
         token + b"\xff" * 1024: "its handshake is not UTF-8 text",
         token + b"[]".ljust(1024): "Refused: A handshake must be JSON",
         token + b'{"to": "updates", "name": "intruder", "session": "none"}'.ljust(1024): "intruder",
-        token + greeting + (2**63).to_bytes(8, "little"): f"Received: {2**63}",
+        token + handshake + (2**63).to_bytes(8, "little"): f"Received: {2**63}",
         token
-        + greeting
+        + handshake
         + (9).to_bytes(8, "little")
         + b"not safe!": "sent data that is not a message",
     }

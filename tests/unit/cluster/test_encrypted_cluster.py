@@ -43,7 +43,7 @@ from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.tls import Tls, dialled
 from tfhybrid.settings import TlsFiles
 
@@ -76,7 +76,7 @@ def tls(files: TlsFiles) -> Iterator[Tls]:
         yield made
 
 
-def doors(cluster: Cluster, tls: Tls) -> dict[str, tuple[str, int]]:
+def listeners(cluster: Cluster, tls: Tls) -> dict[str, tuple[str, int]]:
     nodes = found(cluster, tls)
     token, metadata = read_token(cluster.token_file), (cluster.listen, cluster.port)
     data = {name: address_of(metadata, token, "a test", name, tls) for name in nodes.data}
@@ -105,9 +105,9 @@ def test_batches_of_data_nodes_go_through_tls(
 
 def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:
     token = read_token(cluster.token_file)
-    greeting = Greeting(Purpose.CALLS, "plain").text()
-    for name, address in doors(cluster, tls).items():
-        for said in (token.encode() + greeting.encode().ljust(1024), b"garbage " * 250):
+    handshake = Handshake(Purpose.CALLS, "plain").text()
+    for name, address in listeners(cluster, tls).items():
+        for said in (token.encode() + handshake.encode().ljust(1024), b"garbage " * 250):
             with socket.create_connection(address, timeout=10) as link:
                 port = link.getsockname()[1]
                 link.sendall(said)
@@ -125,9 +125,9 @@ def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls)
 
 def test_a_wrong_token_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:
     token = "x" * len(read_token(cluster.token_file))
-    greeting = Greeting(Purpose.CALLS, "stranger").text()
-    for name, address in doors(cluster, tls).items():
-        link = listener.dial(address, token, greeting, 10, SILENCE, dialled(tls, name))
+    handshake = Handshake(Purpose.CALLS, "stranger").text()
+    for name, address in listeners(cluster, tls).items():
+        link = listener.dial(address, token, handshake, 10, SILENCE, dialled(tls, name))
         with contextlib.closing(Caller(link, name)) as caller, pytest.raises(StoreError):
             caller.ask("view")
         logged(cluster, name, "is closed: it does not show the token")

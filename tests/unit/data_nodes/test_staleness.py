@@ -41,7 +41,7 @@ from tests.support.roles.split_roles import (
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.core import native, split_batches
-from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.grouping import by_label
 from tfhybrid.data_nodes.key_links import (
@@ -420,7 +420,7 @@ def test_a_job_whose_node_was_killed_resumes_within_the_bound(
             cluster, tmp_path, 1, resumes=True, recovers=bool(begun), links=links
         ) as engines:
             begun.append(int(engines[0].table_stats("item").version))
-            wanted = Wanted(
+            wanted = DataRequest(
                 *("dataset", {"steps": STEPS}, "batch", True, PUSH, 2, 3, 1 << 20),
                 step=begun[-1],
                 staleness=4,
@@ -450,7 +450,7 @@ def test_shares_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_pat
             if number in (1, 4):
                 assert trainers.move_amid_batches(number % 2) == 1
 
-        wanted = Wanted(
+        wanted = DataRequest(
             *("dataset", {"steps": STEPS}, "batch", True, PUSH, 2, 3, 1 << 20),
             staleness=4,
             read_log=str(tmp_path),

@@ -115,7 +115,7 @@ def read_processes(folder: Path, _: Path) -> Any:
 
 # Messages: one, as it travels; and the JSON in the others.
 
-GREETING = handshake.Greeting(
+HANDSHAKE = handshake.Handshake(
     to=handshake.Purpose.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
 )
 LEASE = Lease(
@@ -170,14 +170,14 @@ def write_messages(folder: Path, _: Path) -> None:
     plain = {name: dataclasses.asdict(each) for name, each in PLAIN.items()}
     own = {"lease": lease.lease_fields(LEASE), "declared": DECLARED.as_json()}
     (folder / "messages.json").write_text(json.dumps(words | plain | own, indent=1))
-    (folder / "greeting.json").write_text(GREETING.text())
+    (folder / "greeting.json").write_text(HANDSHAKE.text())
     (folder / "framed").write_bytes(framed())
 
 
 def read_messages(folder: Path, _: Path) -> Any:
     content = json.loads((folder / "messages.json").read_text())
     return (
-        handshake.Greeting.heard((folder / "greeting.json").read_text()),
+        handshake.Handshake.heard((folder / "greeting.json").read_text()),
         lease.lease_from(content["lease"]),
         Declared.from_json(content["declared"]),
         Reading(**content["reading"]),
@@ -189,7 +189,7 @@ def read_messages(folder: Path, _: Path) -> Any:
 
 
 MESSAGES = (
-    GREETING,
+    HANDSHAKE,
     LEASE,
     DECLARED,
     PLAIN["reading"],

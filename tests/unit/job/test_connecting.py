@@ -1,4 +1,4 @@
-"""Rank 0 at its door, and ranks and strangers before it; with a real server of horovodrun."""
+"""Rank 0 that listens, and ranks and strangers that connect; with a real server of horovodrun."""
 
 from __future__ import annotations
 

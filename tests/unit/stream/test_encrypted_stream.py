@@ -19,7 +19,7 @@ from tests.support.roles.clusters import certified, until
 from tests.support.stream.broker import ROOT, two_free_ports
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import StreamError
-from tfhybrid.rpc.handshake import Greeting, Purpose
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.serving import RemoteReader
 from tfhybrid.settings import TlsFiles
@@ -73,9 +73,9 @@ def test_all_of_a_stream_goes_through_tls(stream: Stream, tmp_path: Path, files:
     until(lambda: bool(node.read({"item": np.arange(50)}).rows["item"].sum() == 50))
     node.close()
 
-    greeting = token.encode() + Greeting(Purpose.CALLS, "plain").text().encode().ljust(1024)
+    handshake = token.encode() + Handshake(Purpose.CALLS, "plain").text().encode().ljust(1024)
     for address, log in stream.ports.values():
-        for said in (greeting, b"garbage " * 250):
+        for said in (handshake, b"garbage " * 250):
             _assert_refused(address, log, said)
         with pytest.MonkeyPatch.context() as patched:
             for name in ("CERT", "KEY", "CA"):
