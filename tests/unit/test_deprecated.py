@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from tfhybrid._deprecated import (
     renamed_value,
     warn_renamed,
 )
+from tfhybrid.cli.train.train_settings import Checkpoints, EvictionSettings
+from tfhybrid.stream.stream_settings import StreamSettings
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
@@ -191,3 +194,36 @@ def test_settings_have_old_key():
 
 def test_both_keys_stay_for_the_reader_to_refuse():
     assert renamed_keys({"old": 1, "new": 2}, old="new") == {"old": 1, "new": 2}
+
+
+@pytest.mark.parametrize(
+    ("section", "old", "new"),
+    [
+        (EvictionSettings, {"every": 4}, {"every_steps": 4}),
+        (
+            Checkpoints,
+            {"directory": "c", "full_every": 4},
+            {"directory": "c", "full_every_saves": 4},
+        ),
+    ],
+)
+def test_sections_of_train_settings_have_old_keys(section, old, new):
+    with pytest.warns(DeprecationWarning, match=r"use `(every_steps|full_every_saves)`"):
+        assert section.model_validate(old) == section.model_validate(new)
+
+
+def test_stream_settings_have_old_keys(tmp_path):
+    fields = {
+        **{"folder": "f", "provider": "h:1", "sync": "h:2", "token_file": "t"},
+        **{"columns": {"key": "int64"}, "lease": {"most_rows": 6}},
+        "routes": {"columns": ["key"], "queues": {"1": "q"}, "models": {"model": ["q"]}},
+        "most_behind": 5,
+        "policies": {"model": {"item": {"eviction": {"unseen_steps": 8, "every": 2}}}},
+    }
+    path = tmp_path / "stream.yaml"
+    path.write_text(json.dumps(fields))
+    with pytest.warns(DeprecationWarning, match="is deprecated: use") as warned:
+        settings = StreamSettings.read(path)
+    assert (settings.max_behind, settings.lease) == (5, {"max_rows": 6})
+    messages = {str(each.message).partition(":")[0] for each in warned}
+    assert messages == {f"`{old}` is deprecated" for old in ("most_behind", "most_rows", "every")}

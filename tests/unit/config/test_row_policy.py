@@ -24,7 +24,7 @@ from tfhybrid.errors import ConfigError
     ],
 )
 def test_rules_are_not_late_by_much_more_than_their_numbers(rules, every):
-    assert Eviction(**rules).every == every
+    assert Eviction(**rules).every_steps == every
     policy = TableConfig(4, eviction=Eviction(**rules)).policy
     assert 1 << policy["slices_log2"] == every
 
