@@ -42,8 +42,8 @@ def train(placement: str) -> None:
     labels = np.ones(len(keys))
     model.fit(keys, labels, batch_size=BATCH // tfhybrid.size(), verbose=0, callbacks=[broadcast])
     if tfhybrid.rank() == 0:
-        for share in layer.table.owners():
-            print(f"host {share.host} has {share.rows:,} rows, {share.bytes / 1e6:.0f} MB")
+        for shard in layer.table.owners():
+            print(f"host {shard.host} has {shard.rows:,} rows, {shard.bytes / 1e6:.0f} MB")
         print(f"trained {layer.table.all_rows:,} rows")
 
 

@@ -26,7 +26,7 @@ def page() -> bytes:
         file = Path(folder) / "cluster.yaml"
         file.write_text(
             f"port: {ports[0]}\nstatus_port: {ports[1]}\n"
-            "roles: {embedding: {count: 3, shares: 12}}\n"
+            "roles: {embedding: {count: 3, shards: 12}}\n"
         )
         cluster = Cluster.read(file)
         launching.up(cluster)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.timeout(600), needs_hosts]
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_a_host_takes_its_share_of_the_table_and_its_pass(count: int, tmp_path) -> None:
+def test_a_host_takes_its_shard_of_the_table_and_its_pass(count: int, tmp_path) -> None:
     job = "tests/integration/jobs/host_memory.py"
     with several.hosts(count) as hosts:
         output = hosts.horovodrun(dict.fromkeys(hosts.names, 1), job, str(tmp_path / "saved"))

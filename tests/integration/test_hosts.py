@@ -41,7 +41,7 @@ def test_a_training_resumes_with_another_number_of_hosts_and_ranks(hosts, tmp_pa
         assert output.count("exact on this rank") == stages[-1]
 
 
-def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
+def test_shards_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
     hosts, tmp_path, monkeypatch
 ) -> None:
     files = Authority(tmp_path / "tls").files("cluster")
@@ -62,11 +62,11 @@ def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
         assert output.count("exact on this rank") == stages[-1]
         told = checkpoint_tool("verify", directory / "adagrad")
         assert "all good" in told, told
-    tools_know_shares(directory / "adagrad", tmp_path)
+    tools_know_shards(directory / "adagrad", tmp_path)
 
 
-def tools_know_shares(directory: Path, folder: Path) -> None:
-    """Of the checkpoints that the stages have left: all but the third one have two shares."""
+def tools_know_shards(directory: Path, folder: Path) -> None:
+    """Of the checkpoints that the stages have left: all but the third one have two shards."""
     newest = sorted(directory.glob("step-*"))[-1]
     assert '"item"' in checkpoint_tool("inspect", directory, "--json")
     told = checkpoint_tool("export", directory, folder / "item.npz", "--table", "item", "--states")

@@ -30,12 +30,12 @@ from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.errors import TfhybridError
 
 KILLS = int(os.environ.get("TFHYBRID_SOAK_KILLS", "100"))
-SHARES = 4
+SHARDS = 4
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = write_cluster(tmp_path, len(NAMES), shares=SHARES)
+    made = write_cluster(tmp_path, len(NAMES), shards=SHARDS)
     with own_memory():
         launching.up(made)
         yield made
@@ -51,11 +51,11 @@ def killed_after(cluster: Cluster, name: str, seconds: float) -> None:
 
 
 def train_and_move(run: Trainers, random: np.random.Generator, step: int) -> int:
-    """Trains and moves shares until somebody is dead, or for some steps; returns the next step."""
+    """Trains and moves shards until somebody is dead, or for some steps; returns the next step."""
     for _ in range(8):
         train(run.engines, first=step, steps=1)
         step += 1
-        run.move(int(random.integers(SHARES)), resumes=True)
+        run.move(int(random.integers(SHARDS)), resumes=True)
     return step
 
 

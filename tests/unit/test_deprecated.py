@@ -41,6 +41,7 @@ ALIASES: set[tuple[str, str, str]] = {
     ("__init__.py", "RecordFile", "tfhybrid.checkpoint.RecordFile"),
     ("cluster/cluster_file.py", "engine", "launcher"),
     ("core/passes.py", "asked", "requested"),
+    ("cluster/cluster_file.py", "shares", "shards"),
     ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
     ("data/__init__.py", "open_criteo_head", "tfhybrid.data.archives.open_criteo_head"),
     ("data/__init__.py", "open_frappe", "tfhybrid.data.archives.open_frappe"),
@@ -54,11 +55,14 @@ ALIASES: set[tuple[str, str, str]] = {
         "tfhybrid.config.table_optimizers.SparseOptimizer",
     ),
     ("optimizers/__init__.py", "twin", "tfhybrid.optimizers.twin.twin"),
+    ("store/__init__.py", "OwnerShare", "ShardSize"),
+    ("store/table.py", "reserve_share", "reserve_shard"),
     ("stream/__init__.py", "LogQueue", "tfhybrid.stream.queues.log_queue.LogQueue"),
     ("stream/__init__.py", "Position", "QueuePosition"),
     ("stream/__init__.py", "Queue", "tfhybrid.stream.queues.queue.Queue"),
     ("stream/__init__.py", "Record", "tfhybrid.stream.queues.queue.Record"),
     ("data/from_nodes.py", "join", "delivery"),
+    ("data/from_nodes.py", "share", "divide_by"),
     ("data_nodes/key_links.py", "notice", "notify"),
     ("data_nodes/key_links.py", "request", "pull"),
     ("data_nodes/key_links.py", "unasked", "push"),
@@ -94,6 +98,7 @@ ALIASES: set[tuple[str, str, str]] = {
     ("stream/stream_settings.py", "every", "every_steps"),
     ("stream/stream_settings.py", "most_behind", "max_behind"),
     ("stream/stream_settings.py", "most_rows", "max_rows"),
+    ("data/node_batches.py", "share", "divide_by"),
 }
 
 

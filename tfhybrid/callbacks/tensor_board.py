@@ -21,7 +21,7 @@ from tfhybrid.metrics import phase_times
 from tfhybrid.monitoring import metrics
 from tfhybrid.monitoring.report import PassReport, report_stores
 from tfhybrid.settings import shm_directory
-from tfhybrid.store import OwnerShare, TableStats
+from tfhybrid.store import ShardSize, TableStats
 
 # The metadata that tf.summary.scalar writes. That function needs the package tensorboard, which
 # TensorFlow 2.21 does not install.
@@ -226,11 +226,11 @@ def _of_cache(
     return {f"tables/{name}/{what}": max(0, count) / steps for what, count in counts.items()}
 
 
-def _of_owners(name: str, shares: Sequence[OwnerShare]) -> dict[str, float]:
+def _of_owners(name: str, shards: Sequence[ShardSize]) -> dict[str, float]:
     values: dict[str, float] = {}
-    for share in shares:
-        values[f"tables/{name}/owners/{share.host}/rows"] = share.rows
-        values[f"tables/{name}/owners/{share.host}/bytes"] = share.bytes
-    rows = [share.rows for share in shares]
+    for shard in shards:
+        values[f"tables/{name}/owners/{shard.host}/rows"] = shard.rows
+        values[f"tables/{name}/owners/{shard.host}/bytes"] = shard.bytes
+    rows = [shard.rows for shard in shards]
     values[f"tables/{name}/skew"] = max(rows) * len(rows) / sum(rows) if any(rows) else math.nan
     return values

@@ -317,7 +317,7 @@ class _Restoring:
         if current_job().is_leader:
             for name, table in self.tables.items():
                 if name in manifest.tables:
-                    table.reserve_share(manifest.tables[name].rows)
+                    table.reserve_shard(manifest.tables[name].rows)
 
     def _matched_weights(self, manifest: Manifest) -> dense.Matched:
         path = self.folder / DENSE
@@ -354,7 +354,7 @@ class _Restoring:
         writer.clear()
         writer.set_decay(entry.decay)
         writer.set_event_time(entry.clock)
-        table.reserve_share(entry.rows)
+        table.reserve_shard(entry.rows)
         for update in updates:
             if len(update.evicted):
                 writer.remove_keys(update.evicted)

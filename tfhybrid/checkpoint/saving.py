@@ -28,10 +28,10 @@ from tfhybrid.checkpoint.manifest import (
     TableEntry,
 )
 from tfhybrid.checkpoint.owned_rows import OwnedRows
-from tfhybrid.checkpoint.sharing import Found, Share
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import folder_of, is_base, prune
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
+from tfhybrid.checkpoint.writers import WriterNote, Writers
 from tfhybrid.core import native
 from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
@@ -159,13 +159,13 @@ class ModelSnapshot:
         except TfhybridError as error:
             self._thaw()  # on the hosts where it went well
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
-        self._share = Share.agree(self.folder)
+        self._writers = Writers.agree(self.folder)
         sharded = [name for name, table in self._tables.items() if table.is_sharded]
-        if sharded and self._share.blind:
+        if sharded and self._writers.blind:
             self._thaw()
             raise CheckpointError(
                 f"{self.folder} cannot be saved: each host writes its own rows of the sharded "
-                f"tables {sharded}. Received: a directory that the hosts {self._share.blind} do "
+                f"tables {sharded}. Received: a directory that the hosts {self._writers.blind} do "
                 "not see"
             )
 
@@ -191,7 +191,7 @@ class ModelSnapshot:
         started = time.monotonic()
         try:
             if distributed.rank() > 0:
-                self._write_share()
+                self._write_own_files()
                 return None
             base, size = self._write()
             if pin is not None:
@@ -233,27 +233,27 @@ class ModelSnapshot:
                 self._tables[name].writer.thaw()
         self._frozen = {}
 
-    def _write_share(self) -> None:
+    def _write_own_files(self) -> None:
         """Writes this leader's files and reports to rank 0; does nothing if it is no leader."""
-        if not self._share.writes:
+        if not self._writers.writes:
             return
         try:
             note = self._write_tables()
         except Exception as error:
-            self._share.announce(error)
+            self._writers.announce(error)
             raise
-        self._share.announce(note)
+        self._writers.announce(note)
 
     def _write(self) -> tuple[BaseEntry, int]:
         """Writes the checkpoint together with the other leaders; also returns its size."""
-        unfinished = self._share.unfinished
+        unfinished = self._writers.unfinished
         if unfinished is None:
-            raise self._share.failure or OSError("the folder could not be created")
+            raise self._writers.failure or OSError("the folder could not be created")
         try:
             dense_file = _write_arrays(unfinished / DENSE, self._arrays, self._names)
             files = {DENSE: dense_file}
             note = self._write_tables()
-            all_rows = self._of_replicas(note) | self._share.compare(note)
+            all_rows = self._of_replicas(note) | self._writers.compare(note)
             for rows in all_rows.values():
                 files |= {
                     name: FileEntry(file.bytes, file.crc32c) for name, file in rows.files.items()
@@ -266,7 +266,7 @@ class ModelSnapshot:
             raise
         return base, sum(entry.size for entry in files.values())
 
-    def _write_tables(self) -> Found:
+    def _write_tables(self) -> WriterNote:
         """Writes this leader's part of the tables' files in parallel, and describes all files."""
         parts = self._parts()
         with ThreadPoolExecutor(_WRITERS) as threads:
@@ -281,9 +281,9 @@ class ModelSnapshot:
                 owned[name] = OwnedRows(self._frozen[name], of_table, self._removed_keys(name))
             else:
                 replicas |= of_table
-        return Found(replicas, owned)
+        return WriterNote(replicas, owned)
 
-    def _of_replicas(self, note: Found) -> dict[str, OwnedRows]:
+    def _of_replicas(self, note: WriterNote) -> dict[str, OwnedRows]:
         """Returns the rows of replicated tables, which are all on this host, by table."""
         table_of = {part.file: part.table for part in self._parts()}
         return {
@@ -304,10 +304,10 @@ class ModelSnapshot:
 
     def _write_part(self, part: _Part) -> TableFile:
         writer = self._tables[part.table].writer
-        if part.number is not None and not self._share.is_mine(part.number):
+        if part.number is not None and not self._writers.is_mine(part.number):
             return writer.write_part(part.part, None)
-        assert self._share.unfinished is not None
-        with storage.local_file(self._share.unfinished / part.file) as path:
+        assert self._writers.unfinished is not None
+        with storage.local_file(self._writers.unfinished / part.file) as path:
             return writer.write_part(part.part, path)
 
     def _parts(self) -> list[_Part]:

@@ -51,9 +51,9 @@ def add(file: _File) -> None:
     _show_pending(launching.add(Cluster.read(file)))
 
 
-def _show_pending(shares: int) -> None:
-    if shares:
-        show(f"The running job moves {shares} shard(s) if it uses callbacks.FollowNodes()")
+def _show_pending(shards: int) -> None:
+    if shards:
+        show(f"The running job moves {shards} shard(s) if it uses callbacks.FollowNodes()")
 
 
 @app.command()

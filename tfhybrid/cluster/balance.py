@@ -12,12 +12,12 @@ class Move:
     """Planned move of one shard of the slots to another node.
 
     Args:
-        share: Index of the shard in `View.owners`.
+        shard: Index of the shard in `View.owners`.
         origin: Name of the node that owns the shard now.
         to: Name of the node that should own it.
     """
 
-    share: int
+    shard: int
     origin: str
     to: str
 
@@ -29,26 +29,26 @@ def moves(view: View) -> list[Move]:
     nothing moves.
     """
     states = {name: node.state for name, node in view.nodes.items() if node.role == OWNING_ROLE}
-    shares = {name: 0 for name in sorted(states) if states[name] == NodeState.READY}
-    if not shares:
+    shards = {name: 0 for name in sorted(states) if states[name] == NodeState.READY}
+    if not shards:
         return []
     owners, planned = list(view.owners), []
     for owner in owners:
-        if owner in shares:
-            shares[owner] += 1
+        if owner in shards:
+            shards[owner] += 1
 
-    def move(share: int) -> None:
-        origin, to = owners[share], min(shares, key=lambda name: shares[name])
-        planned.append(Move(share, origin, to))
-        owners[share] = to
-        shares[to] += 1
-        if origin in shares:
-            shares[origin] -= 1
+    def move(shard: int) -> None:
+        origin, to = owners[shard], min(shards, key=lambda name: shards[name])
+        planned.append(Move(shard, origin, to))
+        owners[shard] = to
+        shards[to] += 1
+        if origin in shards:
+            shards[origin] -= 1
 
-    for share in range(len(owners)):
-        if states.get(owners[share]) == NodeState.DRAINING:
-            move(share)
-    while max(shares.values()) - min(shares.values()) > 1:
-        fullest = max(shares, key=lambda name: shares[name])
+    for shard in range(len(owners)):
+        if states.get(owners[shard]) == NodeState.DRAINING:
+            move(shard)
+    while max(shards.values()) - min(shards.values()) > 1:
+        fullest = max(shards, key=lambda name: shards[name])
         move(len(owners) - 1 - owners[::-1].index(fullest))
     return planned

@@ -28,7 +28,7 @@ LAUNCHERS = ("local", "ray")
 OWNERS = "embedding"
 READERS = "data"
 _FIELDS = ("launcher", "directory", "listen", "port", "status_port", "roles")
-_ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares", "script")
+_ROLE_FIELDS = ("count", "command", "cpus", "numa", "shards", "script")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Role:
         command: Command line of a process. Default: empty, the built-in command of the role.
         cpus: Number of processors for each process. Default: 0, all of them.
         numa: Number of the NUMA node whose processors and memory they use. Default: `None`, any.
-        shares: Number of shards of the slots, which is also the maximum number of embedding nodes;
+        shards: Number of shards of the slots, which is also the maximum number of embedding nodes;
             0 in other roles.
         script: Python file or module with the functions that create data sets; set only for data
             nodes.
@@ -50,7 +50,7 @@ class Role:
     command: tuple[str, ...] = ()
     cpus: int = 0
     numa: int | None = None
-    shares: int = 0
+    shards: int = 0
     script: str = ""
 
 
@@ -113,8 +113,8 @@ class Cluster:
 
     def owners(self) -> list[str]:
         """Returns the name of the first owner of each shard of the slots."""
-        names, shares = self.names(OWNERS), self.roles[OWNERS].shares
-        return [names[share * len(names) // shares] for share in range(shares)]
+        names, shards = self.names(OWNERS), self.roles[OWNERS].shards
+        return [names[shard * len(names) // shards] for shard in range(shards)]
 
     def names(self, role: str) -> list[str]:
         """Returns the names of a role's processes; empty if the file does not list the role."""
@@ -138,6 +138,8 @@ def read_role(path: Path, name: str, content: object) -> Role:
     Raises:
         ConfigError: A field is unknown or invalid.
     """
+    if isinstance(content, dict):
+        content = renamed_keys(content, shares="shards")
     fields = _checked(content, _ROLE_FIELDS, path)
     count, cpus, numa = fields.get("count", 1), fields.get("cpus", 0), fields.get("numa")
     command = fields.get("command", [])
@@ -153,13 +155,13 @@ def read_role(path: Path, name: str, content: object) -> Role:
             f"{path}: the roles '{OWNERS}' and '{READERS}' have built-in commands; every other "
             f"role must set its command, a list. Received: role '{name}' with {command!r}"
         )
-    shares = fields.get("shares", count if name == OWNERS else 0)
-    if not _is_whole(shares, count if name == OWNERS else 0) or (name != OWNERS and shares):
+    shards = fields.get("shards", count if name == OWNERS else 0)
+    if not _is_whole(shards, count if name == OWNERS else 0) or (name != OWNERS and shards):
         raise ConfigError(
-            f"{path}: only role '{OWNERS}' has shares, and shares must be at least count. "
-            f"Received: shares={shares!r} of role '{name}' with count={count!r}"
+            f"{path}: only role '{OWNERS}' has shards, and shards must be at least count. "
+            f"Received: shards={shards!r} of role '{name}' with count={count!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa, shares, _script(path, name, fields))
+    return Role(count, tuple(map(str, command)), cpus, numa, shards, _script(path, name, fields))
 
 
 def _script(path: Path, name: str, fields: Mapping[str, Any]) -> str:

@@ -85,12 +85,12 @@ class Supervisor:
         self._file.unlink(missing_ok=True)
 
     def _add(self, processes: Sequence[PlacedProcess]) -> None:
-        shares = processors_of(processes)
+        processors = processors_of(processes)
         names = {each.process.name for each in self._watched}
         for process in processes:
             if process.name not in names:
                 log = self._directory / f"{process.name}.log"
-                self._watched.append(WatchedProcess(process, log, shares[process.name]))
+                self._watched.append(WatchedProcess(process, log, processors[process.name]))
 
     def _report(self) -> None:
         states = {

@@ -221,11 +221,11 @@ class Membership:
             draining = dataclasses.replace(node, state=NodeState.DRAINING, draining=True)
             self._set(draining, self._view.epoch)
 
-    def move(self, share: int, origin: str, to: str, allocation_epoch: int) -> int:
+    def move(self, shard: int, origin: str, to: str, allocation_epoch: int) -> int:
         """Gives a shard to another node.
 
         Args:
-            share: Index of the shard in `View.owners`.
+            shard: Index of the shard in `View.owners`.
             origin: Name of the node that owns it.
             to: Name of the next owner, a ready embedding node. With `origin` itself only the
                 allocation epoch grows, so that moves planned under the old one are refused.
@@ -245,9 +245,9 @@ class Membership:
                     f"The allocation is at epoch {view.epoch}. Received: {allocation_epoch}"
                 )
             node = view.nodes.get(to)
-            if not 0 <= share < len(view.owners) or view.owners[share] != origin:
+            if not 0 <= shard < len(view.owners) or view.owners[shard] != origin:
                 raise StoreError(
-                    f"The owners of the shards are {view.owners}. Received: shard {share} of "
+                    f"The owners of the shards are {view.owners}. Received: shard {shard} of "
                     f"{origin}"
                 )
             ready = node is not None and (node.role, node.state) == (OWNING_ROLE, NodeState.READY)
@@ -255,7 +255,7 @@ class Membership:
                 raise StoreError(
                     f"A shard can only move to an embedding node that is ready. Received: {node}"
                 )
-            owners = (*view.owners[:share], to, *view.owners[share + 1 :])
+            owners = (*view.owners[:shard], to, *view.owners[shard + 1 :])
             moved = View(allocation_epoch + 1, owners, view.nodes)
             self._write(moved)
             self._view = moved

@@ -79,7 +79,7 @@ class MetadataNode:
             return _as_json(planned)
         for each in planned:
             epoch = self._membership.view.epoch
-            self._membership.move(each.share, each.origin, each.to, epoch)
+            self._membership.move(each.shard, each.origin, each.to, epoch)
         return []
 
     def _may_have_job(self) -> bool:
@@ -124,9 +124,9 @@ class MetadataNode:
             return None, {}
 
         def move(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            share, epoch = int(arguments["share"]), int(arguments["epoch"])
+            shard, epoch = int(arguments["share"]), int(arguments["epoch"])
             origin, to = str(arguments["origin"]), str(arguments["to"])
-            return self._membership.move(share, origin, to, epoch), {}
+            return self._membership.move(shard, origin, to, epoch), {}
 
         def plan(_: Arguments, __: ReceivedArrays) -> Answer:
             return _as_json(moves(self._membership.view)), {}

@@ -25,12 +25,12 @@ def processors_of(processes: Sequence[PlacedProcess]) -> dict[str, set[int]]:
     processors: dict[str, set[int]] = {}
     taken = 0
     for each in processes:
-        processors[each.name] = share_of(each, taken)
+        processors[each.name] = processors_of_process(each, taken)
         taken += each.cpus
     return processors
 
 
-def share_of(process: PlacedProcess, taken: int) -> set[int]:
+def processors_of_process(process: PlacedProcess, taken: int) -> set[int]:
     """Returns the processors of one process; an empty set means all.
 
     Args:

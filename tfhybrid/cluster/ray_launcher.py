@@ -23,7 +23,7 @@ from tfhybrid.cluster import placed_processes
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.cluster.placed_processes import METADATA, PlacedProcess, processes_of
-from tfhybrid.cluster.processors import share_of
+from tfhybrid.cluster.processors import processors_of_process
 from tfhybrid.cluster.watched_process import WatchedProcess
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import ConfigError, StoreError
@@ -64,7 +64,7 @@ class ProcessKeeper:
         self._watched = WatchedProcess(
             dataclasses.replace(process, command=command),
             here / f"{process.name}.log",
-            share_of(process, taken),
+            processors_of_process(process, taken),
         )
         self._ending = threading.Event()
         # One thread does all, because the kernel ends the process with the thread that started it.

@@ -181,11 +181,11 @@ class Update:
         )
         return np.split(self._merged(sum(sizes)), np.cumsum(list(sizes))[:-1])
 
-    def merge_owned(self, shares: np.ndarray) -> np.ndarray:
+    def merge_owned(self, parts: np.ndarray) -> np.ndarray:
         """Merges the messages that leaders sent to this one, for `exchange="owner"`.
 
         Args:
-            shares: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
+            parts: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
 
         Returns:
             Message to all leaders, int64 `[words]`.
@@ -193,8 +193,8 @@ class Update:
         words = ctypes.c_int64()
         self._call(
             "merge_owned",
-            native.pointer(shares),
-            ctypes.c_int64(len(shares)),
+            native.pointer(parts),
+            ctypes.c_int64(len(parts)),
             ctypes.byref(words),
         )
         return self._merged(words.value)

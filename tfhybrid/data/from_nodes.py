@@ -41,7 +41,7 @@ from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
 from tfhybrid.monitoring import metrics
 
-_SHARES = (BY_BATCH, BY_FILE)
+_DIVISIONS = (BY_BATCH, BY_FILE)
 # Number of batches to hold, by `trains`: a training step waits for the step before, but an
 # evaluation may have several steps under way.
 _LAG = {True: 2, False: 16}
@@ -51,14 +51,14 @@ _START = Position()
 MakeDataset = Callable[..., Any]
 
 
-@renamed_arguments(join="delivery", most_bytes="max_bytes")
+@renamed_arguments(join="delivery", most_bytes="max_bytes", share="divide_by")
 def from_nodes(
     make_dataset: MakeDataset,
     layers: Layer | Sequence[Layer],
     *,
     arguments: Mapping[str, Any] | None = None,
     trains: bool = True,
-    share: str = "batch",
+    divide_by: str = "batch",
     delivery: str = "pull",
     ahead: int = 4,
     max_bytes: int = 1 << 28,
@@ -88,9 +88,9 @@ def from_nodes(
             Default: none.
         trains: Whether the batches are trained. If false, updates of these batches are refused.
             Default true.
-        share: Division of the work among several data nodes. `"batch"` (default): each one reads
-            the shard of this rank, and sends one batch in turn, so the order of batches stays.
-            `"file"`: each one reads a shard of its own, and they take turns.
+        divide_by: Division of the work among several data nodes. `"batch"` (default): each one
+            reads the shard of this rank, and sends one batch in turn, so the order of batches
+            stays. `"file"`: each one reads a shard of its own, and they take turns.
         delivery: Delivery of a batch's rows. `"pull"` (default): this rank requests them.
             `"notify"`: the data node tells the embedding nodes to send them. `"push"`: the
             embedding nodes send them without being told. In the last two cases they are sent as
@@ -110,8 +110,8 @@ def from_nodes(
             Default: no log.
         position: Position of the first batch, from a checkpoint; `NodeBatches` passes it for
             `finish_epoch`. It counts the batches of all data nodes, whose number may change between
-            runs. If its step is not 0, the data set is the rest of that epoch, and `share` must be
-            `"batch"`, because with `"file"` the files of a data node depend on their number.
+            runs. If its step is not 0, the data set is the rest of that epoch, and `divide_by` must
+            be `"batch"`, because with `"file"` the files of a data node depend on their number.
             Default: the start.
 
     Returns:
@@ -131,10 +131,10 @@ def from_nodes(
     ```
     """
     delivery = renamed_delivery(delivery)
-    if share not in _SHARES or delivery not in DELIVERIES:
+    if divide_by not in _DIVISIONS or delivery not in DELIVERIES:
         raise ConfigError(
-            f"share must be one of {_SHARES} and delivery one of {tuple(DELIVERIES)}. "
-            f"Received: share={share!r}, delivery={delivery!r}"
+            f"divide_by must be one of {_DIVISIONS} and delivery one of {tuple(DELIVERIES)}. "
+            f"Received: divide_by={divide_by!r}, delivery={delivery!r}"
         )
     if ahead < 1 or max_bytes < 1:
         raise ConfigError(
@@ -144,10 +144,10 @@ def from_nodes(
     if group_by not in GROUPS:
         raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
     _check_staleness(staleness, trains=trains)
-    if min(position) < 0 or (position.step and share == BY_FILE):
+    if min(position) < 0 or (position.step and divide_by == BY_FILE):
         raise ConfigError(
-            "A position must not be negative, and with share='file' its step must be 0. "
-            f"Received: {position}, share={share!r}"
+            "A position must not be negative, and with divide_by='file' its step must be 0. "
+            f"Received: {position}, divide_by={divide_by!r}"
         )
     keywords = dict(arguments or {})
     job = current_job()
@@ -166,7 +166,7 @@ def from_nodes(
     request = DataRequest(
         name,
         keywords,
-        share,
+        divide_by,
         trains,
         DELIVERIES[delivery],
         _LAG[trains],
@@ -205,7 +205,7 @@ class _Fed:
         self._log = job.nodes.read_log
         self._step = request.step
         # Whether one data node knows the length of the whole data set.
-        self._alone = request.share == BY_BATCH or len(job.nodes.data) == 1
+        self._alone = request.divide_by == BY_BATCH or len(job.nodes.data) == 1
 
     def dataset(self) -> tf.data.Dataset:
         """Returns the data set for TensorFlow; asks the first data node for its types."""

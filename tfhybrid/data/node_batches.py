@@ -43,7 +43,7 @@ class NodeBatches:
     ```
     """
 
-    @renamed_arguments(join="delivery", most_bytes="max_bytes")
+    @renamed_arguments(join="delivery", most_bytes="max_bytes", share="divide_by")
     def __init__(
         self, make_dataset: Callable[..., Any], layers: Layer | Sequence[Layer], **options: Any
     ) -> None:

@@ -14,7 +14,7 @@ class DataRequest:
     Args:
         function: Name of the function of the script that makes the data set.
         arguments: Arguments of that function after the shard; JSON can represent them.
-        share: Division of the work among data nodes, `BY_BATCH` or `BY_FILE` (see `Reading`).
+        divide_by: Division of the work among data nodes, `BY_BATCH` or `BY_FILE` (see `Reading`).
         trains: Whether the batches are trained.
         delivery: Delivery of the rows: `PULL`, `NOTIFY` or `PUSH` (see `SentKeys`).
         lag: Number of batches that owners hold up to and including the last one that was looked
@@ -34,7 +34,7 @@ class DataRequest:
 
     function: str
     arguments: Mapping[str, Any]
-    share: str
+    divide_by: str
     trains: bool
     delivery: str
     lag: int

@@ -431,7 +431,7 @@ class Feed:
                 trainer.size,
                 node,
                 len(trainer.data),
-                request.share,
+                request.divide_by,
                 request.group_by,
             )
         )

@@ -120,8 +120,8 @@ class KeyLinks:
         """
         links = cls([])
         try:
-            for share, (node, address) in enumerate(nodes):
-                handshake = Handshake(Purpose.BATCHES, name, session, share=share).text()
+            for shard, (node, address) in enumerate(nodes):
+                handshake = Handshake(Purpose.BATCHES, name, session, shard=shard).text()
                 wrap = dialled(tls, node)
                 link = listener.dial(address, token, handshake, _CONNECT_SECONDS, silence, wrap)
                 links._callers.append(Caller(link, node))

@@ -241,11 +241,11 @@ def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
     return hvd.allgather(message, name=name, ignore_name_scope=True, process_set=_leaders)
 
 
-def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
+def scatter_to_hosts(parts: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
     """Sends each leader its part of a message, in the leaders' graph.
 
     Args:
-        shares: Parts of the message, `[words]`, concatenated in the order of hosts.
+        parts: Parts of the message, `[words]`, concatenated in the order of hosts.
         splits: Length of each part, int32 `[hosts]`.
         name: See `gather_messages`.
 
@@ -253,7 +253,7 @@ def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tens
         The received parts, concatenated in the order of hosts.
     """
     received, _ = hvd.alltoall(
-        shares, splits, name=name, ignore_name_scope=True, process_set=_leaders
+        parts, splits, name=name, ignore_name_scope=True, process_set=_leaders
     )
     return received
 

@@ -91,12 +91,12 @@ class EmbeddingNode:
         counted = {name: float(counters[name]) for name in COUNTED if name in counters}
         if not stores:
             return counted | {"jobs": 0.0, "shares": 0.0}
-        of_shares = [store.numbers() for store in stores]
+        of_shards = [store.numbers() for store in stores]
         numbers = counted | {"jobs": 1.0, "shares": float(len(stores))}
         for name in ("rows", "bytes"):
-            if any(name in each for each in of_shares):
-                numbers[name] = sum(each.get(name, 0.0) for each in of_shares)
-        updates = [each["updates"] for each in of_shares if "updates" in each]
+            if any(name in each for each in of_shards):
+                numbers[name] = sum(each.get(name, 0.0) for each in of_shards)
+        updates = [each["updates"] for each in of_shards if "updates" in each]
         return numbers | ({"updates": max(updates)} if updates else {})
 
     def _visit(self, handshake: Handshake, link: MessageLink) -> None:
@@ -129,18 +129,18 @@ class EmbeddingNode:
             raise StoreError(
                 "This node is draining: it serves no further job until it is restarted"
             )
-        session, share = str(arguments["session"]), int(arguments["number"])
+        session, shard = str(arguments["session"]), int(arguments["number"])
         with self._lock:
             for other in self._stores.values():
-                if session != self._session or share in self._stores:
+                if session != self._session or shard in self._stores:
                     raise NameTakenError(
                         f"Job '{other.job}' uses this node. Received: job '{arguments['job']}'"
                     )
             store = OwnedStore(shm_directory(), self._name, self._described, arguments)
-            self._stores[share] = store
+            self._stores[shard] = store
             self._session = session
             _log.info(
-                "%s serves shard %d of job '%s' to %s", self._name, share, store.job, handshake.name
+                "%s serves shard %d of job '%s' to %s", self._name, shard, store.job, handshake.name
             )
         # The metadata node must know of the job: from now on only the job may move its shards.
         self._registration.tell()
@@ -151,7 +151,7 @@ class EmbeddingNode:
         store.close()
         with self._lock:
             self._stores = {
-                share: other for share, other in self._stores.items() if other is not store
+                shard: other for shard, other in self._stores.items() if other is not store
             }
 
     def _copy_shard(self, store: OwnedStore, source: Arguments) -> int:
@@ -169,8 +169,8 @@ class EmbeddingNode:
             StoreError: The other node cannot be reached, refuses, or sent something else.
         """
         host, port = source["address"]
-        node, share = str(source["node"]), int(source["share"])
-        handshake = Handshake(Purpose.STORE, self._name, str(source["session"]), 0, share)
+        node, shard = str(source["node"]), int(source["share"])
+        handshake = Handshake(Purpose.STORE, self._name, str(source["session"]), 0, shard)
         try:
             link = listener.dial(
                 (str(host), int(port)),
@@ -185,7 +185,7 @@ class EmbeddingNode:
         with contextlib.closing(MessageLink(link, node)) as messages:
             store.take_batches(receive_batches(messages))
             received = receive_store(messages, store.directory)
-        _log.info("%s has copied shard %d from %s", self._name, share, node)
+        _log.info("%s has copied shard %d from %s", self._name, shard, node)
         return received
 
     def _give(self, store: OwnedStore, handshake: Handshake, link: socket.socket) -> None:
@@ -203,10 +203,10 @@ class EmbeddingNode:
             StoreError: This node serves another job, none, or not that shard.
         """
         with self._lock:
-            store, session = self._stores.get(handshake.share), self._session
+            store, session = self._stores.get(handshake.shard), self._session
         if store is None or handshake.session != session:
             raise StoreError(
-                f"This node does not serve shard {handshake.share} of session "
+                f"This node does not serve shard {handshake.shard} of session "
                 f"'{handshake.session}' to {handshake.name}. The node's session: '{session}'"
             )
         return store

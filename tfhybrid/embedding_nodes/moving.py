@@ -18,7 +18,7 @@ from typing import Any
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.membership import View
 from tfhybrid.cluster.registration import call_metadata
-from tfhybrid.embedding_nodes.node_session import NodeSession, begin_share
+from tfhybrid.embedding_nodes.node_session import NodeSession, begin_shard
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
@@ -104,9 +104,9 @@ class Mover:
             except UndecidedError:
                 raise
             except TfhybridError as error:
-                _log.warning("Shard %d stays on %s: %s", each.share, each.origin, error)
+                _log.warning("Shard %d stays on %s: %s", each.shard, each.origin, error)
                 break
-            _log.info("Shard %d has moved from %s to %s", each.share, each.origin, each.to)
+            _log.info("Shard %d has moved from %s to %s", each.shard, each.origin, each.to)
         return nodes
 
     def _moved(self, nodes: NodeSession, planned: Move) -> NodeSession:
@@ -114,9 +114,9 @@ class Mover:
             view = View.from_json(metadata.ask("view")[0])
         nodes = dataclasses.replace(nodes, allocation_epoch=view.epoch)
         address = view.nodes[planned.to].address
-        target = begin_share(
+        target = begin_shard(
             nodes,
-            planned.share,
+            planned.shard,
             planned.to,
             address,
             self._token,
@@ -127,10 +127,10 @@ class Mover:
             resumes=self._resumes,
             tls=self._tls,
         )
-        return move_share(
+        return move_shard(
             self._engine,
             nodes,
-            planned.share,
+            planned.shard,
             target,
             address,
             lambda: self.commit(planned, view.epoch),
@@ -151,7 +151,7 @@ class Mover:
             TfhybridError: The new owner is not stored, and a lost request cannot store it later.
         """
         arguments = {
-            "share": planned.share,
+            "share": planned.shard,
             "origin": planned.origin,
             "to": planned.to,
             "epoch": allocation_epoch,
@@ -177,15 +177,15 @@ class Mover:
             try:
                 with contextlib.closing(self._call()) as metadata:
                     view = View.from_json(metadata.ask("view")[0])
-                    if view.owners[planned.share] == planned.to:
+                    if view.owners[planned.shard] == planned.to:
                         return view.epoch
-                    stays = {"share": planned.share, "origin": planned.origin}
+                    stays = {"share": planned.shard, "origin": planned.origin}
                     metadata.ask("move", stays | {"to": planned.origin, "epoch": view.epoch})
                     return None
             except TfhybridError as error:
                 if time.monotonic() > deadline:
                     raise UndecidedError(
-                        f"Shard {planned.share} belongs to {planned.origin} or {planned.to}. Only "
+                        f"Shard {planned.shard} belongs to {planned.origin} or {planned.to}. Only "
                         f"the metadata node knows to which, and it does not answer: {error}"
                     ) from error
                 time.sleep(0.2)
@@ -194,10 +194,10 @@ class Mover:
         return call_metadata(self._metadata, self._token, self._name, self._tls)
 
 
-def move_share(
+def move_shard(
     engine: NodesEngine,
     nodes: NodeSession,
-    share: int,
+    shard: int,
     target: Caller,
     address: tuple[str, int],
     commit: Callable[[], int],
@@ -207,8 +207,8 @@ def move_share(
     Args:
         engine: Engine of rank 0. All ranks have waited for all updates.
         nodes: Nodes of the job before the move.
-        share: Number of the shard.
-        target: Connection to the new node, made by `begin_share`; closed here if the shard
+        shard: Number of the shard.
+        target: Connection to the new node, made by `begin_shard`; closed here if the shard
             does not move.
         address: Host and port of the new node.
         commit: Function that has the metadata node store the new owner, and returns the new
@@ -224,14 +224,14 @@ def move_share(
     calls = engine.calls
     try:
         for name in engine.tables:
-            calls.ask(share, "wait", engine.named(name))
-        opening = calls.ask(share, "opening", {})[0]
-        versions = calls.ask(share, "versions", {})[0]
+            calls.ask(shard, "wait", engine.named(name))
+        opening = calls.ask(shard, "opening", {})[0]
+        versions = calls.ask(shard, "versions", {})[0]
         source = {
-            "address": list(nodes.addresses[share]),
-            "node": nodes.names[share],
+            "address": list(nodes.addresses[shard]),
+            "node": nodes.names[shard],
             "session": nodes.session,
-            "share": share,
+            "share": shard,
         }
         target.ask("take_over", source)
         target.ask("recover_store", {})
@@ -260,13 +260,13 @@ def move_share(
     except BaseException:
         target.close()
         raise
-    old = calls.replace(share, target)
+    old = calls.replace(shard, target)
     _discard(old)
     engine.rows_have_moved()
     return dataclasses.replace(
         nodes,
-        names=_with(nodes.names, share, target.peer),
-        addresses=_with(nodes.addresses, share, address),
+        names=_with(nodes.names, shard, target.peer),
+        addresses=_with(nodes.addresses, shard, address),
         allocation_epoch=allocation_epoch,
     )
 

@@ -87,8 +87,8 @@ class NodeLinks:
         with self._lock:
             if self._connected:
                 return
-            for share in range(len(self._nodes.names)):
-                self._connect(share)
+            for shard in range(len(self._nodes.names)):
+                self._connect(shard)
             self._connected = True
 
     @property
@@ -164,13 +164,13 @@ class NodeLinks:
         """
         with self._lock:
             before, self._nodes = self._nodes, nodes
-            for share, owner in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-                if owner == (before.names[share], before.addresses[share]):
+            for shard, owner in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+                if owner == (before.names[shard], before.addresses[shard]):
                     continue
                 if self._connected:
-                    self._connect(share)
+                    self._connect(shard)
                 if self._rank is not None:
-                    self._connect_rows(share, self._rank)
+                    self._connect_rows(shard, self._rank)
                     split_batches.ask_for_all(self._engine)
         for feed in self._epochs.under_way:
             feed.follow()
@@ -203,13 +203,13 @@ class NodeLinks:
         """Connects this rank to all embedding nodes for pushed rows. Later calls do nothing."""
         with self._lock:
             if self._rank is None:
-                for share in range(len(self._nodes.names)):
-                    self._connect_rows(share, rank)
+                for shard in range(len(self._nodes.names)):
+                    self._connect_rows(shard, rank)
                 self._rank = rank
 
-    def _connect_rows(self, share: int, rank: int) -> None:
-        link = self._dialled(share, Purpose.ROWS, rank)
-        owner, node = self._engine.first_node + share, self._nodes.names[share]
+    def _connect_rows(self, shard: int, rank: int) -> None:
+        link = self._dialled(shard, Purpose.ROWS, rank)
+        owner, node = self._engine.first_node + shard, self._nodes.names[shard]
         split_batches.receive_rows(self._engine, owner, link, node)
 
     def _dial_data(self, node: str) -> MessageLink:
@@ -218,23 +218,23 @@ class NodeLinks:
         link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
         return MessageLink(link, node)
 
-    def _connect(self, share: int) -> None:
-        host, node = self._engine.first_node + share, self._nodes.names[share]
+    def _connect(self, shard: int) -> None:
+        host, node = self._engine.first_node + shard, self._nodes.names[shard]
         self._engine.connect_owner(
-            host, LinkPurpose.READS, self._dialled(share, Purpose.READS), node
+            host, LinkPurpose.READS, self._dialled(shard, Purpose.READS), node
         )
         if not self._leads:
             return
         if self._engine.host == 0:  # before updates: the node answers the first one on this link
-            link = self._dialled(share, Purpose.STAGED)
+            link = self._dialled(shard, Purpose.STAGED)
             self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
-        link = self._dialled(share, Purpose.UPDATES)
+        link = self._dialled(shard, Purpose.UPDATES)
         self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
 
-    def _dialled(self, share: int, to: Purpose, rank: int = 0) -> socket.socket:
-        node, address = self._nodes.names[share], self._nodes.addresses[share]
+    def _dialled(self, shard: int, to: Purpose, rank: int = 0) -> socket.socket:
+        node, address = self._nodes.names[shard], self._nodes.addresses[shard]
         session, host = self._nodes.session, self._engine.host
-        handshake = Handshake(to, self._name, session, host, share, rank)
+        handshake = Handshake(to, self._name, session, host, shard, rank)
         link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
         try:
             accepted = link.recv(1)

@@ -150,11 +150,11 @@ def begin(
     """
     callers: list[Caller] = []
     try:
-        for share, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+        for shard, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
             handshake = Handshake(Purpose.CALLS, name)
             link = dial_node(node, address, token, handshake, silence, tls)
             callers.append(Caller(link, node))
-            _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, share, resumes), patience)
+            _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, shard, resumes), patience)
     except BaseException:
         for caller in callers:
             caller.close()
@@ -162,9 +162,9 @@ def begin(
     return NodeCalls(callers)
 
 
-def begin_share(
+def begin_shard(
     nodes: NodeSession,
-    share: int,
+    shard: int,
     node: str,
     address: tuple[str, int],
     token: str,
@@ -180,7 +180,7 @@ def begin_share(
 
     Args:
         nodes: Nodes of the job before the move.
-        share: Number of the shard.
+        shard: Number of the shard.
         node: Name of the new node.
         address: Host and port of the new node.
         token: Token of the cluster.
@@ -203,7 +203,7 @@ def begin_share(
         dial_node(node, address, token, Handshake(Purpose.CALLS, name), silence, tls), node
     )
     try:
-        caller.ask("begin", _beginning(nodes, job, hosts, share, resumes))
+        caller.ask("begin", _beginning(nodes, job, hosts, shard, resumes))
     except BaseException:
         caller.close()
         raise
@@ -211,13 +211,13 @@ def begin_share(
 
 
 def _beginning(
-    nodes: NodeSession, job: str, hosts: Sequence[int], share: int, resumes: bool
+    nodes: NodeSession, job: str, hosts: Sequence[int], shard: int, resumes: bool
 ) -> dict[str, object]:
     return {
         "job": job,
         "hosts": list(hosts),
         "nodes": len(nodes.names),
-        "number": share,
+        "number": shard,
         "session": nodes.session,
         "epoch": nodes.allocation_epoch,
         "resumes": resumes,

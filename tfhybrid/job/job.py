@@ -308,7 +308,7 @@ def _start(name: str | None, seed: int, resume: str | None, devices_per_rank: in
         _set_up_logging()  # again, because under some launchers only Horovod knows the rank
         if watching is not None:
             watching.horovod_has_started()
-        mine = rank_devices.share(devices_per_rank)
+        mine = rank_devices.assign_devices(devices_per_rank)
         arguments = {"job": name, "seed": seed, "resume": resume, "devices_per_rank": len(mine)}
         distributed.check_same({"version of tfhybrid": __version__, **arguments})
         watching = watch.start_with_horovod(watching)

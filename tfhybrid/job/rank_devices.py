@@ -26,7 +26,7 @@ def check_number(per_rank: object) -> None:
         )
 
 
-def share(per_rank: int) -> tuple[str, ...]:
+def assign_devices(per_rank: int) -> tuple[str, ...]:
     """Assigns this rank its devices and its part of the host's processors.
 
     Must be called before TensorFlow is used. On a host without GPUs, several devices are logical

@@ -26,7 +26,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Scores a binary classifier on the samples of all ranks together.
 
-    Every rank must call it with its share of the samples, which may be empty. All ranks get the
+    Every rank must call it with its own samples, of which there may be none. All ranks get the
     same numbers. The AUC is that of all samples, not the average of the ranks' AUCs.
 
     Args:
@@ -59,22 +59,22 @@ def evaluate(
     ```
     """
     # Checked only after the gather: a rank that raised before it would leave the others waiting.
-    share = distributed.together(
-        lambda: _share(model, itertools.islice(dataset, steps), group, from_logits)
+    samples = distributed.together(
+        lambda: _samples_of_rank(model, itertools.islice(dataset, steps), group, from_logits)
     )
-    keys = None if group is None else distributed.allgather(share.keys)
-    names, logits = _agreed(share)
+    keys = None if group is None else distributed.allgather(samples.keys)
+    names, logits = _agreed(samples)
     nothing = np.empty((0, 3), np.float32)
     scores: dict[str, float] = {}
     for name in names:
-        columns = distributed.allgather(share.heads.get(name, nothing))
+        columns = distributed.allgather(samples.heads.get(name, nothing))
         prefix = f"{name}_" if len(names) > 1 or name else ""
         of_output = _scores(columns, logits[name], keys)
         scores |= {f"{prefix}{metric}": value for metric, value in of_output.items()}
     return scores
 
 
-class _Share(NamedTuple):
+class _RankSamples(NamedTuple):
     """The samples of a rank.
 
     Attributes:
@@ -88,9 +88,9 @@ class _Share(NamedTuple):
     logits: dict[str, bool]
 
 
-def _agreed(share: _Share) -> tuple[list[str], dict[str, bool]]:
+def _agreed(samples: _RankSamples) -> tuple[list[str], dict[str, bool]]:
     """Returns names and logits of the outputs, which all ranks with samples must agree on."""
-    every = distributed.allgather_object(share.logits)
+    every = distributed.allgather_object(samples.logits)
     filled = [logits for logits in every if logits]
     if any(logits != filled[0] for logits in filled):
         raise DataError(
@@ -115,12 +115,12 @@ def _scores(columns: np.ndarray, from_logits: bool, keys: np.ndarray | None) -> 
     return scores
 
 
-def _share(
+def _samples_of_rank(
     model: keras.Model,
     batches: Iterable[Any],
     group: str | None,
     from_logits: bool | Mapping[str, bool],
-) -> _Share:
+) -> _RankSamples:
     columns: dict[str, list[np.ndarray]] = {}
     keys = [np.empty(0, np.int64)]
     for batch in batches:
@@ -136,7 +136,7 @@ def _share(
             samples = {len(of_batch) for of_batch in outputs.values()}
             keys.append(_keys(batch, group, max(samples)))
     heads = {name: np.concatenate(of_head) for name, of_head in columns.items()}
-    return _Share(heads, np.concatenate(keys), _logits(from_logits, heads))
+    return _RankSamples(heads, np.concatenate(keys), _logits(from_logits, heads))
 
 
 def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dict[str, bool]:

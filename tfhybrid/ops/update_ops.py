@@ -186,18 +186,18 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
     return OPS.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
 
-def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
+def merge_owned(update: UpdateRef, parts: tf.Tensor) -> tf.Tensor:
     """Merges the parts of all hosts for the keys that this host owns; on the leader.
 
     Args:
         update: Update to apply.
-        shares: Parts that the hosts sent to this one, int64 `[words]`, concatenated in the order of
+        parts: Parts that the hosts sent to this one, int64 `[words]`, concatenated in the order of
             hosts.
 
     Returns:
         The message of this host, int64 `[words]`.
     """
-    return OPS.tfhybrid_merge_owned(messages=shares, **update.attributes)
+    return OPS.tfhybrid_merge_owned(messages=parts, **update.attributes)
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

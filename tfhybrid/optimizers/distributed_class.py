@@ -156,7 +156,7 @@ class Distributed(_KerasOptimizer):
         Example:
 
         ```python
-        for batch in my_share:  # of any length
+        for batch in my_batches:  # of any length
             train_step(batch)
         optimizer.join()
         ```

@@ -22,7 +22,7 @@ def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -
     """
     message, splits = update_ops.merge_host(update)
     if update.exchange == "owner":
-        parts = distributed.scatter_to_hosts(message, splits, f"{name}.shares")
+        parts = distributed.scatter_to_hosts(message, splits, f"{name}.parts")
         message = update_ops.merge_owned(update, parts)
     messages = distributed.gather_from_hosts(message, f"{name}.messages")
     vote, complaint = update_ops.stage_update(update, messages)

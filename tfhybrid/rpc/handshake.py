@@ -8,6 +8,8 @@ import json
 
 from tfhybrid.errors import StoreError
 
+_KEYS = {"shard": "share"}  # keys of the message that differ from the names of the fields
+
 
 class Purpose(enum.StrEnum):
     """Purpose of a connection to a node."""
@@ -31,7 +33,7 @@ class Handshake:
         session: Session of the job; an embedding node refuses another one. Empty before the job has
             one.
         host: Host number of the caller; used on READS, UPDATES and STAGED.
-        share: Number of the shard of the slots; used on every link to the store of a shard.
+        shard: Number of the shard of the slots; used on every link to the store of a shard.
         rank: Rank of the caller; set on ROWS.
     """
 
@@ -39,12 +41,13 @@ class Handshake:
     name: str
     session: str = ""
     host: int = 0
-    share: int = 0
+    shard: int = 0
     rank: int = 0
 
     def text(self) -> str:
         """Returns the handshake as JSON text."""
-        return json.dumps(dataclasses.asdict(self))
+        fields = dataclasses.asdict(self)
+        return json.dumps({_KEYS.get(name, name): value for name, value in fields.items()})
 
     @classmethod
     def heard(cls, text: str) -> Handshake:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tfhybrid._deprecated import renamed_names
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
@@ -10,13 +11,13 @@ if TYPE_CHECKING:
     from tfhybrid.core.row_block import RowBlock
     from tfhybrid.core.table_writer import TableWriter
     from tfhybrid.store.table import Table, WaitingTable
-    from tfhybrid.store.table_stats import OwnerShare, TableStats
+    from tfhybrid.store.table_stats import ShardSize, TableStats
 
 __all__ = [
     "FrozenTable",
-    "OwnerShare",
     "RecordFile",
     "RowBlock",
+    "ShardSize",
     "Table",
     "TableFile",
     "TableStats",
@@ -32,10 +33,11 @@ _SOURCES = {
     "Table": "table",
     "TableWriter": "tfhybrid.core.table_writer",
     "TableFile": "tfhybrid.core.frozen_table",
-    "OwnerShare": "table_stats",
+    "ShardSize": "table_stats",
     "TableStats": "table_stats",
     "WaitingTable": "table",
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
     __getattr__, __dir__ = lazy(__name__, _SOURCES)
+    __getattr__ = renamed_names(__getattr__, OwnerShare="ShardSize")

@@ -54,8 +54,8 @@ def choose(shape: TableShape, hosts: int, room: int) -> Choice:
     whole = bytes_of(shape).peak
     if hosts == 1 or whole <= room:
         return Choice(REPLICATED, whole, whole)
-    share = dataclasses.replace(shape, rows=math.ceil(shape.rows / hosts))
-    return Choice(Sharded(), bytes_of(share).peak, whole)
+    shard = dataclasses.replace(shape, rows=math.ceil(shape.rows / hosts))
+    return Choice(Sharded(), bytes_of(shard).peak, whole)
 
 
 def settled(name: str, config: TableConfig, job: Job) -> TableConfig:

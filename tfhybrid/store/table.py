@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from tfhybrid import distributed
+from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.config import TableConfig
 from tfhybrid.config.placement import Sharded
 from tfhybrid.core import native, passes
@@ -22,11 +23,12 @@ from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
-from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms
+from tfhybrid.store.table_stats import ShardSize, TableSize, TableStats, quantiles_of_norms
 
 _UNEVENNESS = 1.05  # factor for hosts whose part is larger than the mean: a hash assigns rows
 
 
+@renamed_attributes(reserve_share="reserve_shard")
 class Table:
     """An embedding table, shared by the ranks of a host and written by their leader.
 
@@ -105,7 +107,7 @@ class Table:
         if self.waiting is not None:
             self.waiting.open()
         if self._job.is_leader and self.config.expected_rows:
-            self.reserve_share(self.config.expected_rows)
+            self.reserve_shard(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
 
@@ -123,7 +125,7 @@ class Table:
         owned_as = self._allocated_as if self.is_sharded else None
         return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
 
-    def reserve_share(self, rows: int) -> None:
+    def reserve_shard(self, rows: int) -> None:
         """Reserves space for this host's part of `rows` rows. Only the leader may call it.
 
         Raises:
@@ -160,9 +162,9 @@ class Table:
     @property
     def all_rows(self) -> int:
         """Number of rows on all hosts, each counted once."""
-        return sum(share.rows for share in self.owners())
+        return sum(shard.rows for shard in self.owners())
 
-    def owners(self) -> list[OwnerShare]:
+    def owners(self) -> list[ShardSize]:
         """Returns each host's part of a sharded table, or this host's part of a replicated one.
 
         It sends a request to one host after the other. Other ranks need not call it.
@@ -170,15 +172,15 @@ class Table:
         Example:
 
         ```python
-        rows = [share.rows for share in layer.table.owners()]
+        rows = [shard.rows for shard in layer.table.owners()]
         logging.info("fullest host: %.2f of the mean", max(rows) * len(rows) / sum(rows))
         ```
         """
-        shares = [self._scan(host, 0, 0)[0] for host in self._other_owners()]
+        shards = [self._scan(host, 0, 0)[0] for host in self._other_owners()]
         if self._job.nodes is None:  # nodes own all rows
             counters, here = self._counters(), self._job.engine.host
-            shares.append(OwnerShare(host=here, rows=counters.rows, bytes=counters.bytes))
-        return sorted(shares, key=lambda share: share.host)
+            shards.append(ShardSize(host=here, rows=counters.rows, bytes=counters.bytes))
+        return sorted(shards, key=lambda shard: shard.host)
 
     @property
     def _own_rows(self) -> int:
@@ -302,8 +304,8 @@ class Table:
         for host in [] if states else self._other_owners():
             first, total = 0, 1
             while first < total:
-                share, block = self._scan(host, first, block_rows)
-                total = share.rows
+                shard, block = self._scan(host, first, block_rows)
+                total = shard.rows
                 first += block_rows
                 if len(block.keys):
                     yield block
@@ -422,7 +424,7 @@ class Table:
             return []
         return self._job.engine.other_owners
 
-    def _scan(self, host: int, first: int, rows: int) -> tuple[OwnerShare, RowBlock]:
+    def _scan(self, host: int, first: int, rows: int) -> tuple[ShardSize, RowBlock]:
         """Returns the size of another host's part, and up to `rows` of its rows from `first` on."""
         block = self._empty_block(rows, states=False)
         total, size, read = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
@@ -439,8 +441,8 @@ class Table:
             native.pointer(block.embeddings),
         )
         count = read.value
-        share = OwnerShare(host=host, rows=total.value, bytes=size.value)
-        return share, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
+        shard = ShardSize(host=host, rows=total.value, bytes=size.value)
+        return shard, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
 
     def _embeddings(self, first: int, rows: int) -> np.ndarray:
         block = self._empty_block(rows, states=False)

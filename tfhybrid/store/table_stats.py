@@ -85,7 +85,7 @@ class TableStats(TableSize):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnerShare:
+class ShardSize:
     """A host's part of a table.
 
     Args:

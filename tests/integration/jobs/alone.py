@@ -29,5 +29,5 @@ if tfhybrid.rank() == 1:
         distributed.barrier()  # the others have come to their ends
     time.sleep(SECONDS)
     error = model.evaluate(np.arange(ROWS)[:, None], np.ones(ROWS), batch_size=100, verbose=0)
-    rows = [share.rows for share in layer.table.owners()]
+    rows = [shard.rows for shard in layer.table.owners()]
     sys.stdout.write(f"alone: {sum(rows)} rows of {len(rows)} hosts, error {error:.3f}\n")

@@ -82,7 +82,7 @@ def built() -> tuple[keras.Model, tfhybrid.layers.EmbeddingCollection]:
     return model, layer
 
 
-def shares_in(directory: Path) -> tuple[int, int | None, dict[int, int]]:
+def shards_in(directory: Path) -> tuple[int, int | None, dict[int, int]]:
     """Returns the rows of the whole table, those expected, and those of each host's files."""
     stored = StoredCheckpoint.open(next(directory.glob("step-*")))
     entry = stored.manifest.tables["item"]
@@ -113,14 +113,14 @@ def main(directory: Path) -> None:
         train()
     (table,) = layer.tables.values()
     owners = table.owners()
-    assert sum(share.rows for share in owners) == ROWS
+    assert sum(shard.rows for shard in owners) == ROWS
     checkpoint.save(model, directory, Position(1, 0))
     distributed.barrier()
-    rows, expected, shares = shares_in(directory)
+    rows, expected, shards = shards_in(directory)
     assert (rows, expected) == (ROWS, EXPECTED)
-    assert shares == {share.host: share.rows for share in owners}, (shares, owners)
-    assert max(shares.values()) <= 1.1 * ROWS / size
-    whole = sum(share.bytes for share in owners)
+    assert shards == {shard.host: shard.rows for shard in owners}, (shards, owners)
+    assert max(shards.values()) <= 1.1 * ROWS / size
+    whole = sum(shard.bytes for shard in owners)
     sys.stdout.write(f"{rank=} host={peak.host - before} {whole=} passes={peak.passes}\n")
 
 

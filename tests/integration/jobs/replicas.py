@@ -37,7 +37,7 @@ compare.compare()
 
 snapshot = ModelSnapshot(model, directory, Position(0, 1))
 leaders = distributed.allgather_object(current_job().is_leader)
-assert snapshot._share.leaders == tuple(np.flatnonzero(leaders))
+assert snapshot._writers.leaders == tuple(np.flatnonzero(leaders))
 distributed.together(snapshot.write)
 distributed.barrier()
 stored = StoredCheckpoint.open(snapshot.folder)

@@ -59,11 +59,11 @@ ON_DEVICE = ((("device", "host"), PASSES[0]), (("device", "device"), PASSES[1]))
 
 def check_owners(table: tfhybrid.store.Table) -> None:
     """What a rank is told of all owners is what each of them has."""
-    shares = {share.host: (share.rows, share.bytes) for share in table.owners()}
+    shards = {shard.host: (shard.rows, shard.bytes) for shard in table.owners()}
     mine = (current_job().engine.host, table.rows, table.stats().bytes)
     hosts = set(distributed.allgather_object(mine)) if table.is_sharded else {mine}
-    assert shares == {host: (rows, size) for host, rows, size in hosts}, (shares, hosts)
-    assert table.all_rows == sum(rows for rows, _ in shares.values())
+    assert shards == {host: (rows, size) for host, rows, size in hosts}, (shards, hosts)
+    assert table.all_rows == sum(rows for rows, _ in shards.values())
 
 
 def train(case: str, placement: str, announced=None, **options):

@@ -74,7 +74,7 @@ def main(directory: Path) -> None:
     model, table = built()
     keys = np.arange(tfhybrid.rank(), ROWS, tfhybrid.size())[:, None]
     model.fit(keys, np.ones(len(keys)), batch_size=BATCH, shuffle=False, verbose=0)
-    total = sum(share.rows for share in table.owners()) * (8 + 4 * DIM * 2)
+    total = sum(shard.rows for shard in table.owners()) * (8 + 4 * DIM * 2)
     own = table.stats().bytes
     saved = grown(lambda: checkpoint.save(model, directory, Position(1, 0)))
     folder = directory.parent / "exported"

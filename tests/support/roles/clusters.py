@@ -44,8 +44,8 @@ def certified(files: TlsFiles) -> Iterator[None]:
         yield
 
 
-def write_cluster(folder: Path, embedding: int, more: str = "", shares: int = 0) -> Cluster:
-    """Writes a cluster file with ports that are free, and reads it; a share a node by default."""
+def write_cluster(folder: Path, embedding: int, more: str = "", shards: int = 0) -> Cluster:
+    """Writes a cluster file with ports that are free, and reads it; a shard per node by default."""
     ports = []
     with contextlib.ExitStack() as held:
         for _ in range(2):
@@ -54,7 +54,7 @@ def write_cluster(folder: Path, embedding: int, more: str = "", shares: int = 0)
     path = folder / "cluster.yaml"
     path.write_text(
         f"port: {ports[0]}\nstatus_port: {ports[1]}\n"
-        f"roles:\n  embedding: {{count: {embedding}, shares: {shares or embedding}}}\n{more}"
+        f"roles:\n  embedding: {{count: {embedding}, shards: {shards or embedding}}}\n{more}"
     )
     return Cluster.read(path)
 

@@ -1,4 +1,4 @@
-"""Trainers of this process that move shares of their tables from one node to another."""
+"""Trainers of this process that move shards of their tables from one node to another."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.rpc.calls import Caller
 
-SHARES = 4
+SHARDS = 4
 NAMES = ("embedding-0", "embedding-1")
 # Waiting keys, histories and evictions; and a decay of weights.
 POLICY = UNSEEN | {"admission": 2, "waiting_steps": 6}
 
 
 class Trainers:
-    """Trainers of this process, whose shares the test moves."""
+    """Trainers of this process, whose shards the test moves."""
 
     def __init__(
         self, cluster: Cluster, engines: list[NodesEngine], links: list[NodeLinks], job: str
@@ -43,15 +43,15 @@ class Trainers:
 
     def move(
         self,
-        share: int,
+        shard: int,
         before: Callable[[str, str], object] = lambda _origin, _to: None,
         after: Callable[[str, str], object] = lambda _origin, _to: None,
         *,
         resumes: bool = False,
     ) -> None:
-        """Moves a share to the other node; `before` and `after` it is stored who owns it."""
+        """Moves a shard to the other node; `before` and `after` it is stored who owns it."""
         nodes = self._links[0].nodes
-        origin = nodes.names[share]
+        origin = nodes.names[shard]
         to = NAMES[1 - NAMES.index(origin)]
 
         class Watched(Mover):
@@ -64,19 +64,19 @@ class Trainers:
         address = self._cluster.listen, self._cluster.port
         told = (address, self._token, "trainer 0", SILENCE, self._job)
         mover = Watched(self.engines[0], *told, resumes=resumes)
-        moved = mover.move(nodes, [Move(share, origin, to)])
+        moved = mover.move(nodes, [Move(shard, origin, to)])
         for links in self._links:
             links.follow(moved)
 
     def move_amid_batches(
-        self, share: int, before: Callable[[str, str], object] = lambda _origin, _to: None
+        self, shard: int, before: Callable[[str, str], object] = lambda _origin, _to: None
     ) -> int:
-        """Moves a share while a trainer has batches; returns how many epochs are under way."""
+        """Moves a shard while a trainer has batches; returns how many epochs are under way."""
         (links,) = self._links
         with links.paused() as feeds:
             links.settle()
             self.engines[0].wait_for_all()
-            self.move(share, before)
+            self.move(shard, before)
         return len(feeds)
 
     def follow(self) -> list[Move]:

@@ -162,7 +162,7 @@ class Job:
         told = {
             "function": "dataset",
             "arguments": {},
-            "share": BY_BATCH,
+            "divide_by": BY_BATCH,
             "trains": True,
             "delivery": PULL,
             "lag": 2,

@@ -10,7 +10,7 @@ from tests.unit.callbacks.event_files import read
 from tfhybrid.callbacks.tensor_board import _of_owners
 from tfhybrid.core.native import PHASES
 from tfhybrid.errors import ConfigError
-from tfhybrid.store import OwnerShare
+from tfhybrid.store import ShardSize
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -113,9 +113,9 @@ def test_a_table_in_files_says_how_often_its_cache_had_the_rows(tmp_path) -> Non
     assert set(written["tables/key/cache_misses"].values()) == {0}
 
 
-def test_shares_of_owners_and_their_skew() -> None:
-    shares = [OwnerShare(host=0, rows=30, bytes=3), OwnerShare(host=2, rows=10, bytes=1)]
-    assert _of_owners("key", shares) == {
+def test_shards_of_owners_and_their_skew() -> None:
+    shards = [ShardSize(host=0, rows=30, bytes=3), ShardSize(host=2, rows=10, bytes=1)]
+    assert _of_owners("key", shards) == {
         **{"tables/key/owners/0/rows": 30, "tables/key/owners/0/bytes": 3},
         **{"tables/key/owners/2/rows": 10, "tables/key/owners/2/bytes": 1},
         "tables/key/skew": 1.5,

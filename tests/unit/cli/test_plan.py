@@ -92,11 +92,11 @@ def test_traffic_grows_with_hosts_and_halves_with_bfloat16() -> None:
     assert narrow.host_bytes / two.host_bytes == pytest.approx((10 + 32) / (10 + 64))
 
 
-def test_a_sharded_table_costs_a_host_its_share() -> None:
+def test_a_sharded_table_costs_a_host_its_shard() -> None:
     options = ("--rows", "4M", "--hosts", "4", "--json")
-    whole, share = (json.loads(run(*options, *flags).stdout) for flags in ((), ("--sharded",)))
-    assert share["shared_memory"] == pytest.approx(whole["shared_memory"] / 4, rel=0.05)
-    assert share["checkpoint"] == pytest.approx(whole["checkpoint"], rel=0.01)
+    whole, shard = (json.loads(run(*options, *flags).stdout) for flags in ((), ("--sharded",)))
+    assert shard["shared_memory"] == pytest.approx(whole["shared_memory"] / 4, rel=0.05)
+    assert shard["checkpoint"] == pytest.approx(whole["checkpoint"], rel=0.01)
     two = traffic_of(10**6, 16, 4096, 2, 1, sharded=True)
     # A key comes once as a row and once as a gradient; half of each from the other host.
     assert two.host_bytes / two.host_keys == pytest.approx((8 + 64 + 10 + 64) / 2)
@@ -169,8 +169,8 @@ def test_passes_and_caches_are_planned() -> None:
     assert found["peak"] == plain["peak"] + found["fast_tier"]["bytes"]
     assert plain["fast_tier"]["bytes"] == plain["files"] == 0
     cached = json.loads(run(*table, "--pass-batches", "8", "--cache", "10M").output)
-    share = bytes_of(TableShape(500_000, 16, 32, cache_bytes=10_000_000))
-    assert (cached["files"], cached["shared_memory"]) == (share.file, share.total)
+    shard = bytes_of(TableShape(500_000, 16, 32, cache_bytes=10_000_000))
+    assert (cached["files"], cached["shared_memory"]) == (shard.file, shard.total)
     shown = run(*table[:-1], "--pass-batches", "8", "--cache", "10M").output
     assert "two passes of 8 batches of each rank" in shown
     assert "files of each host" in shown

@@ -54,6 +54,12 @@ def test_a_launcher_has_an_old_key(tmp_path: Path) -> None:
         assert read(tmp_path, "engine: ray\nroles: {embedding: {}}").launcher == "ray"
 
 
+def test_shards_have_an_old_key(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="`shares` is deprecated: use `shards`"):
+        cluster = read(tmp_path, "roles: {embedding: {count: 2, shares: 8}}")
+    assert cluster.roles["embedding"].shards == 8
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

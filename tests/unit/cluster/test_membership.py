@@ -99,7 +99,7 @@ def test_a_file_of_other_owners_is_refused(path: Path) -> None:
         Membership(path, OWNERS[:1])
 
 
-def test_shares_move_under_the_epoch_at_which_it_was_planned(path: Path) -> None:
+def test_shards_move_under_the_epoch_at_which_it_was_planned(path: Path) -> None:
     members = registered(path)
     epoch = members.view.epoch
     assert members.move(0, "embedding-0", "embedding-1", epoch) == epoch + 1
@@ -140,7 +140,7 @@ def test_draining_nodes_are_emptied_and_ready_ones_evened_out(
     owners: list[int], states: dict[int, NodeState], wanted: list[tuple[int, int]]
 ) -> None:
     planned = moves(view_of(owners, states))
-    assert [(each.share, each.to) for each in planned] == [
-        (share, f"embedding-{to}") for share, to in wanted
+    assert [(each.shard, each.to) for each in planned] == [
+        (shard, f"embedding-{to}") for shard, to in wanted
     ]
-    assert all(each.origin == f"embedding-{owners[each.share]}" for each in planned)
+    assert all(each.origin == f"embedding-{owners[each.shard]}" for each in planned)

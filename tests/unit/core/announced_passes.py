@@ -122,7 +122,7 @@ def trained(
 ) -> tuple[list[np.ndarray], list[passes.PassStats]]:
     """What every rank has seen on the way and sees at the end, and what its passes did.
 
-    At the end of what was seen are the digests of the shares of all ranks' hosts.
+    At the end of what was seen are the digests of the shards of all ranks' hosts.
     """
     with Hosts(directory, ranks, TABLES, case.optimizer, case.policy, cache_bytes) as engines:
         choices = UpdateChoices(clipping=case.clipping, clip_limit=0.5)

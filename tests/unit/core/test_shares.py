@@ -112,7 +112,7 @@ def test_a_host_has_its_share_of_the_bytes(tmp_path: Path, hosts: int) -> None:
     assert max(rows) <= 1.1 * sum(rows) / hosts
 
 
-# The bytes of shared memory that a host may use; a share of 110,000 rows takes 22 MB, so that the
+# The bytes of shared memory that a host may use; a shard of 110,000 rows takes 22 MB, so that the
 # table takes three times as much.
 HOST_BYTES, HOST_COUNT, ROWS = 28 << 20, 4, 440_000
 

@@ -62,7 +62,7 @@ def test_positions_need_epochs() -> None:
     with pytest.raises(ConfigError, match="one without end"):
         _ = NodeBatches(endless, []).steps_per_epoch
     with pytest.raises(ConfigError, match="epoch=0, step=3"):
-        from_nodes(data, [], share="file", position=Position(0, 3))
+        from_nodes(data, [], divide_by="file", position=Position(0, 3))
     with pytest.raises(ConfigError, match="Received: 'user'"):
         from_nodes(data, [], group_by="user")
 

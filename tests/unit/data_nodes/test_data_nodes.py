@@ -23,7 +23,7 @@ from tests.support.roles.clusters import (
 )
 from tests.support.roles.colocated_run import EPOCHS, colocated, rows_of
 from tests.support.roles.data_script import SCRIPT, wanted
-from tests.support.roles.moving_trainers import SHARES, Trainers
+from tests.support.roles.moving_trainers import SHARDS, Trainers
 from tests.support.roles.numpy_trainers import connected
 from tests.support.roles.split_roles import STEPS, train_fed
 from tfhybrid.cluster import launching
@@ -38,10 +38,10 @@ TOLD_SECONDS = 2.0  # within which nodes have told their numbers
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two embedding nodes with two shares each, and two data nodes."""
+    """Two embedding nodes with two shards each, and two data nodes."""
     folder = tmp_path_factory.mktemp("cluster")
     (folder / "script.py").write_text(SCRIPT)
-    made = write_cluster(folder, 2, "  data: {count: 2, script: script.py}\n", shares=SHARES)
+    made = write_cluster(folder, 2, "  data: {count: 2, script: script.py}\n", shards=SHARDS)
     with own_memory():
         launching.up(made)
         yield made
@@ -102,10 +102,10 @@ def test_a_node_that_stands_still_holds_up_no_more_than_credits(
 
 
 @pytest.mark.parametrize(("delivery", "dies"), [(PULL, False), (NOTIFY, True), (PUSH, True)])
-def test_shares_move_between_epochs_and_in_the_midst_of_them(
+def test_shards_move_between_epochs_and_in_the_midst_of_them(
     cluster: Cluster, tmp_path: Path, delivery: str, dies: bool
 ) -> None:
-    """Places name shares, so they mean the same keys when a share has another node."""
+    """Places name shards, so they mean the same keys when a shard has another node."""
     links: list[NodeLinks] = []
     moved_among = []
     with connected(cluster, tmp_path, 1, f"job-{delivery}-{dies}", links=links) as engines:
@@ -128,7 +128,7 @@ def test_shares_move_between_epochs_and_in_the_midst_of_them(
         np.testing.assert_array_equal(rows, same)
 
 
-def test_a_share_that_cannot_move_stays_with_the_batches_of_its_node(
+def test_a_shard_that_cannot_move_stays_with_the_batches_of_its_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     links: list[NodeLinks] = []

@@ -102,7 +102,7 @@ def test_each_data_node_may_read_a_shard_of_its_own(tmp_path: Path) -> None:
     lengths = {0: 2, 1: 5, 2: 3}
     with split_job(tmp_path / "split", 3, 2, 1) as job:
         job.make = lambda _, shard, __: dataset(shard, lengths[shard[0]])
-        feed = job.feed(0, share="file")
+        feed = job.feed(0, divide_by="file")
         found = [leaves[2].values for _, leaves in feed.epoch(job.declared)]
         feed.close()
     turns = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (1, 4)]

@@ -441,7 +441,7 @@ def test_a_job_whose_node_was_killed_resumes_within_the_bound(
         np.testing.assert_array_equal(rows, same)
 
 
-def test_shares_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_path: Path) -> None:
+def test_shards_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_path: Path) -> None:
     links: list[NodeLinks] = []
     with connected(cluster, tmp_path, 1, links=links) as engines:
         trainers = Trainers(cluster, engines, links, "job")

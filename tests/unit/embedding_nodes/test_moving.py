@@ -21,7 +21,7 @@ from tests.support.roles.clusters import (
     until,
     write_cluster,
 )
-from tests.support.roles.moving_trainers import SHARES, digests, trainers
+from tests.support.roles.moving_trainers import SHARDS, digests, trainers
 from tests.support.roles.numpy_trainers import SILENCE
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.balance import Move
@@ -37,9 +37,9 @@ CURSORS = ("checkpoint", "another")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two embedding nodes with two shares each."""
+    """Two embedding nodes with two shards each."""
     folder = tmp_path_factory.mktemp("cluster")
-    made = write_cluster(folder, 2, shares=SHARES)
+    made = write_cluster(folder, 2, shards=SHARDS)
     with own_memory():
         launching.up(made)
         yield made
@@ -76,7 +76,7 @@ def test_rows_move_between_steps(cluster: Cluster, tmp_path: Path, count: int) -
 
 def test_nodes_are_added_and_drained_under_a_job(cluster: Cluster, tmp_path: Path) -> None:
     wanted = whole_run(cluster, tmp_path, 2)
-    small = write_cluster(tmp_path, 1, shares=3)
+    small = write_cluster(tmp_path, 1, shards=3)
     file = tmp_path / "cluster.yaml"
     launching.up(small)
     try:
@@ -105,7 +105,7 @@ def test_nodes_are_added_and_drained_under_a_job(cluster: Cluster, tmp_path: Pat
         launching.down(small)
 
 
-def test_a_job_begins_where_the_last_one_left_the_shares(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_job_begins_where_the_last_one_left_the_shards(cluster: Cluster, tmp_path: Path) -> None:
     wanted = whole_run(cluster, tmp_path, 1)
     with trainers(cluster, tmp_path, 1) as run:
         train(run.engines, steps=2)
@@ -198,7 +198,7 @@ def resumed(cluster: Cluster, folder: Path) -> list[int]:
 def test_a_node_is_killed_in_the_midst_of_a_move(
     cluster: Cluster, tmp_path: Path, victim: str, moment: str
 ) -> None:
-    """Each step counts once, whoever dies, before it is stored who owns the share and after."""
+    """Each step counts once, whoever dies, before it is stored who owns the shard and after."""
     wanted = whole_run(cluster, tmp_path, 1)
     with contextlib.suppress(TfhybridError), trainers(cluster, tmp_path, 1, resumes=True) as run:
         train(run.engines, steps=5)

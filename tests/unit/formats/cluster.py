@@ -116,7 +116,7 @@ def read_processes(folder: Path, _: Path) -> Any:
 # Messages: one, as it travels; and the JSON in the others.
 
 HANDSHAKE = handshake.Handshake(
-    to=handshake.Purpose.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
+    to=handshake.Purpose.UPDATES, name="trainer-1", session="job", host=151, shard=152, rank=153
 )
 LEASE = Lease(
     fence=161,

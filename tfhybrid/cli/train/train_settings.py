@@ -13,7 +13,7 @@ from tfhybrid._deprecated import renamed_keys
 
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 # Each model's arguments other than features and tables; a test compares them with the models.
@@ -91,7 +91,9 @@ class Model(Section):
         "lr", "fm", "dnn", "deepfm", "wide_deep", "dcn", "dcnv2", "xdeepfm", "dlrm", "din"
     ] = Field(description="Name of the model.")
     hidden: list[Count] | None = Field(None, description="Units of the deep network's layers.")
-    dropout: Share | None = Field(None, description="Fraction of activations dropped in training.")
+    dropout: Fraction | None = Field(
+        None, description="Fraction of activations dropped in training."
+    )
     batch_norm: bool | None = Field(
         None, description="Whether the deep network uses batch normalization."
     )
@@ -133,7 +135,7 @@ class TableOptimizer(Section):
     weight_decay: NonNegative | None = Field(
         None, description="Weight decay of embeddings; defaults to 0.004 for adamw, else 0."
     )
-    momentum: Share = Field(0.0, description="Momentum; for sgd and rmsprop.")
+    momentum: Fraction = Field(0.0, description="Momentum; for sgd and rmsprop.")
     nesterov: bool = Field(False, description="Whether momentum is Nesterov's; for sgd.")
     initial_accumulator_value: NonNegative = Field(
         0.1, description="First value of accumulators; for adagrad, row_adagrad and ftrl."
@@ -141,10 +143,10 @@ class TableOptimizer(Section):
     epsilon: Rate = Field(
         1e-7, description="Constant for numerical stability; for all but sgd and ftrl."
     )
-    beta_1: Share = Field(0.9, description="Decay of the first moment; for adam and adamw.")
-    beta_2: Share = Field(0.999, description="Decay of the second moment; for adam and adamw.")
+    beta_1: Fraction = Field(0.9, description="Decay of the first moment; for adam and adamw.")
+    beta_2: Fraction = Field(0.999, description="Decay of the second moment; for adam and adamw.")
     amsgrad: bool = Field(False, description="Whether to use AMSGrad; for adam and adamw.")
-    rho: Share = Field(0.9, description="Decay of squared gradients; for rmsprop.")
+    rho: Fraction = Field(0.9, description="Decay of squared gradients; for rmsprop.")
     centered: bool = Field(False, description="Whether to subtract the mean; for rmsprop.")
     beta: NonNegative = Field(0.0, description="Beta of the paper; for ftrl.")
     l1_regularization_strength: NonNegative = Field(0.0, description="L1 penalty; for ftrl.")

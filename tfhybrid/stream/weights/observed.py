@@ -113,22 +113,22 @@ class Observed:
         )
 
 
-def quantile(times: Mapping[int, int], now: float, share: float) -> float:
+def quantile(times: Mapping[int, int], now: float, level: float) -> float:
     """Returns a quantile of the ages of rows, in seconds.
 
     Args:
         times: Number of rows by event time, in seconds since 1970; at least one row.
         now: Time at which the ages are measured, in seconds since 1970.
-        share: Level of the quantile, from 0 to 1.
+        level: Level of the quantile, from 0 to 1.
 
     Example:
 
-    >>> quantile({100: 98, 50: 2}, now=110, share=0.5), quantile({100: 98, 50: 2}, 110, 0.99)
+    >>> quantile({100: 98, 50: 2}, now=110, level=0.5), quantile({100: 98, 50: 2}, 110, 0.99)
     (10.0, 60.0)
     """
     seconds = sorted(times, reverse=True)
     counts = np.cumsum([times[second] for second in seconds])
-    return float(now - seconds[int(np.searchsorted(counts, share * counts[-1]))])
+    return float(now - seconds[int(np.searchsorted(counts, level * counts[-1]))])
 
 
 def _score_ranks(scores: np.ndarray) -> np.ndarray:

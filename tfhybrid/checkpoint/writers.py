@@ -36,7 +36,7 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 _POLL_SECONDS = 0.05
 
 
-class Found(NamedTuple):
+class WriterNote(NamedTuple):
     """Note of a leader about the files of a checkpoint.
 
     Attributes:
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class Writers:
     """Part of this rank in writing a checkpoint.
 
     Args:
@@ -67,7 +67,7 @@ class Share:
     failure: OSError | None = None
 
     @classmethod
-    def agree(cls, folder: Location) -> Share:
+    def agree(cls, folder: Location) -> Writers:
         """Creates the folder and finds the leaders that see it; every rank must call it.
 
         Args:
@@ -109,7 +109,7 @@ class Share:
         """
         return self.leaders[file % len(self.leaders)] == distributed.rank()
 
-    def announce(self, note: Found | Exception) -> None:
+    def announce(self, note: WriterNote | Exception) -> None:
         """Sends this leader's note to rank 0.
 
         Args:
@@ -124,7 +124,7 @@ class Share:
         with contextlib.suppress(OSError):  # rank 0 failed and removed the folder
             storage.write_whole(self._note(distributed.rank()), json.dumps(fields).encode())
 
-    def compare(self, note: Found) -> dict[str, OwnedRows]:
+    def compare(self, note: WriterNote) -> dict[str, OwnedRows]:
         """Waits for the notes of all other leaders and compares them; only on rank 0.
 
         Args:
