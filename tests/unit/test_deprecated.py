@@ -56,7 +56,6 @@ ALIASES: set[tuple[str, str, str]] = {
     ),
     ("optimizers/__init__.py", "twin", "tfhybrid.optimizers.twin.twin"),
     ("store/__init__.py", "OwnerShare", "ShardSize"),
-    ("store/table.py", "reserve_share", "reserve_shard"),
     ("stream/__init__.py", "LogQueue", "tfhybrid.stream.queues.log_queue.LogQueue"),
     ("stream/__init__.py", "Position", "QueuePosition"),
     ("stream/__init__.py", "Queue", "tfhybrid.stream.queues.queue.Queue"),

@@ -24,7 +24,7 @@ from tfhybrid.cluster.rates import Rates
 from tfhybrid.cluster.status import StatusServer, status_of
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
+from tfhybrid.rpc.calls import Answer, Arguments, Called, ReceivedArrays, answer_calls
 from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
@@ -90,6 +90,26 @@ class MetadataNode:
         with self._lock:
             return any(self._numbers.get(name, {}).get("jobs", 1.0) > 0 for name in living)
 
+    def _calls(self) -> dict[str, Called]:
+        """Returns the calls that need no registration, by name."""
+        return {
+            "drain": self._drain,
+            "move": self._move,
+            "plan": lambda _, __: (_as_json(moves(self._membership.view)), {}),
+            "balance": lambda _, __: (self._balance(), {}),
+            "view": lambda _, __: (self._membership.view.as_json(), {}),
+            "status": lambda _, __: (self.status(), {}),
+        }
+
+    def _drain(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
+        self._membership.drain(str(arguments["name"]))
+        return None, {}
+
+    def _move(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
+        shard, epoch = int(arguments["share"]), int(arguments["epoch"])
+        origin, to = str(arguments["origin"]), str(arguments["to"])
+        return self._membership.move(shard, origin, to, epoch), {}
+
     def _visit(self, handshake: Handshake, link: MessageLink) -> None:
         node: dict[str, str] = {}  # name and incarnation, once it has registered
         rates = Rates()
@@ -119,41 +139,8 @@ class MetadataNode:
             self._membership.heard_of(node["name"], node["incarnation"])
             return response(), {}
 
-        def drain(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            self._membership.drain(str(arguments["name"]))
-            return None, {}
-
-        def move(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            shard, epoch = int(arguments["share"]), int(arguments["epoch"])
-            origin, to = str(arguments["origin"]), str(arguments["to"])
-            return self._membership.move(shard, origin, to, epoch), {}
-
-        def plan(_: Arguments, __: ReceivedArrays) -> Answer:
-            return _as_json(moves(self._membership.view)), {}
-
-        def balance(_: Arguments, __: ReceivedArrays) -> Answer:
-            return self._balance(), {}
-
-        def view(_: Arguments, __: ReceivedArrays) -> Answer:
-            return self._membership.view.as_json(), {}
-
-        def status(_: Arguments, __: ReceivedArrays) -> Answer:
-            return self.status(), {}
-
         try:
-            answer_calls(
-                link,
-                {
-                    "join": register,
-                    "beat": beat,
-                    "drain": drain,
-                    "move": move,
-                    "plan": plan,
-                    "balance": balance,
-                    "view": view,
-                    "status": status,
-                },
-            )
+            answer_calls(link, self._calls() | {"join": register, "beat": beat})
         finally:
             if node:
                 _log.warning("%s is lost: its connection has ended", node["name"])

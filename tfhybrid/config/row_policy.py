@@ -111,12 +111,7 @@ class Eviction:
     every_steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name, most in _COUNTS.items():
-            if getattr(self, name) is not None:
-                _want_count(name, getattr(self, name), most)
-        for name in ("min_frequency", "min_norm"):
-            if getattr(self, name) is not None:
-                _want_positive(name, getattr(self, name))
+        self._check_numbers()
         if self.keep not in ("recent", "frequent"):
             raise ConfigError(f"keep must be 'recent' or 'frequent'. Received: keep={self.keep!r}")
         if not any(getattr(self, rule) is not None for rule in _RULES):
@@ -139,6 +134,14 @@ class Eviction:
                 f"updates; it must be at least their number. Received: max_rows={self.max_rows!r}, "
                 f"every_steps={self.every_steps!r}"
             )
+
+    def _check_numbers(self) -> None:
+        for name, most in _COUNTS.items():
+            if getattr(self, name) is not None:
+                _want_count(name, getattr(self, name), most)
+        for name in ("min_frequency", "min_norm"):
+            if getattr(self, name) is not None:
+                _want_positive(name, getattr(self, name))
 
     @property
     def slices(self) -> int:

@@ -95,6 +95,14 @@ class TableConfig:
                 f"dim must be a whole number from 1 to 65536. Received: dim={self.dim!r}"
             )
         _refuse_keras(self.optimizer)
+        self._check_rows_and_bags()
+        self._check_placement()
+        self._check_policies()
+        self._check_storage()
+        object.__setattr__(self, "dim", int(self.dim))
+        object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
+
+    def _check_rows_and_bags(self) -> None:
         if self.expected_rows is not None and not (
             isinstance(self.expected_rows, numbers.Integral) and 0 <= self.expected_rows < 2**40
         ):
@@ -116,6 +124,8 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep must be 'first' or 'last'. Received: keep={self.keep!r}")
+
+    def _check_placement(self) -> None:
         if self.fast_tier not in ("host", "device"):
             raise ConfigError(
                 f"fast_tier must be 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"
@@ -127,6 +137,8 @@ class TableConfig:
             )
         if self.placement == "auto" and self.expected_rows is None:
             raise ConfigError("placement='auto' needs expected_rows. Received: expected_rows=None")
+
+    def _check_policies(self) -> None:
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
         if not isinstance(self.admission, Admission | None):
@@ -143,6 +155,8 @@ class TableConfig:
                 "lazy=False cannot be combined with admission or eviction. "
                 f"Received: admission={self.admission!r}, eviction={self.eviction!r}"
             )
+
+    def _check_storage(self) -> None:
         if not isinstance(self.storage, FileTier | None):
             raise ConfigError(
                 f"storage must be a tfhybrid.FileTier. Received: storage={self.storage!r}"
@@ -157,8 +171,6 @@ class TableConfig:
                 "A table in files does not support eviction by min_norm, which would have to read "
                 f"every row from the disk. Received: eviction={self.eviction!r}"
             )
-        object.__setattr__(self, "dim", int(self.dim))
-        object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
 
     @property
     def policy(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.store_token import host_of, run_of
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
@@ -50,13 +52,19 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
     if ahead[0] > 0:
         updates = calls.ask(ahead[0] - 1, "last_updates", {})[1]["updates"]
     for member in behind:
-        if member == 0:
-            Engine.roll_forward(engine, updates)  # this host alone
-            reached: Mapping[str, int] = engine.store_versions()
-        else:
-            reached = calls.ask(member - 1, "roll_forward", {}, {"updates": updates})[0]
+        reached = _repeat(engine, calls, member, updates)
         if reached != newest:
             raise StoreError(
                 "A trainer or an embedding node lacks updates that cannot be repeated. "
                 f"Expected versions: {newest}. Received: {dict(reached)}"
             )
+
+
+def _repeat(
+    engine: Engine, calls: NodeCalls, member: int, updates: np.ndarray
+) -> Mapping[str, int]:
+    """Has host 0 (member 0) or a node apply its staged updates; returns its versions by table."""
+    if member > 0:
+        return dict(calls.ask(member - 1, "roll_forward", {}, {"updates": updates})[0])
+    Engine.roll_forward(engine, updates)  # this host alone
+    return engine.store_versions()

@@ -11,7 +11,6 @@ import numpy as np
 from typing_extensions import override
 
 from tfhybrid import distributed
-from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.config import TableConfig
 from tfhybrid.config.placement import Sharded
 from tfhybrid.core import native, passes
@@ -28,7 +27,6 @@ from tfhybrid.store.table_stats import ShardSize, TableSize, TableStats, quantil
 _UNEVENNESS = 1.05  # factor for hosts whose part is larger than the mean: a hash assigns rows
 
 
-@renamed_attributes(reserve_share="reserve_shard")
 class Table:
     """An embedding table, shared by the ranks of a host and written by their leader.
 

@@ -22,7 +22,7 @@ SILENCE = 5.0
 
 
 @contextlib.contextmanager
-def connected(
+def connected(  # noqa: C901 - in the order of a job
     cluster: Cluster,
     directory: Path,
     trainers: int,

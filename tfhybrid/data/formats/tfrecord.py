@@ -8,7 +8,7 @@ import itertools
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,16 +168,25 @@ class TFRecord(Format):
                 if kind := features[name].WhichOneof("kind"):
                     types[name] = _TYPES[kind]
                     unknown.remove(name)
-        for name in named:
-            if types[name] != tf.string:
-                raise malformed(f"{path}, feature {name!r}", "strings, names of classes", "numbers")
-        for name in (*self.dense, *numeric):
-            if types[name] == tf.string:
-                raise malformed(f"{path}, feature {name!r}", "numbers", "strings")
-        for name in (*self.features, *self.lists):
-            if types[name] == tf.float32:
-                raise malformed(f"{path}, feature {name!r}", "integers or strings", "floats")
+        keys = (*self.features, *self.lists)
+        _refuse(path, named, types, {tf.int64, tf.float32}, "strings, names of classes", "numbers")
+        _refuse(path, (*self.dense, *numeric), types, {tf.string}, "numbers", "strings")
+        _refuse(path, keys, types, {tf.float32}, "integers or strings", "floats")
         return types
+
+
+def _refuse(
+    path: Path,
+    names: Iterable[str],
+    types: Mapping[str, tf.DType],
+    refused: Collection[tf.DType],
+    expected: str,
+    received: str,
+) -> None:
+    """Raises `DataError` if one of the named features has a refused type."""
+    for name in names:
+        if types[name] in refused:
+            raise malformed(f"{path}, feature {name!r}", expected, received)
 
 
 def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
