@@ -160,7 +160,7 @@ def expected(folder: Path, steps: int, more: int) -> list[np.ndarray]:
     with opened(folder, 1, 0, [BY_KEY] * 2) as engines:
         update = engines[0].open_update("sgd", TABLES)
         for number in range(steps):
-            step(engines[0], update, batch(number), places=False)
+            step(engines[0], update, batch(number), handles=False)
         for name in TABLES:
             engines[0].wait(name)
         keys = all_keys(more).values()

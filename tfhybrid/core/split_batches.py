@@ -16,13 +16,13 @@ import numpy as np
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 
-TICKETS = 1 << 24  # `Place::kTickets`
-OWNER_BITS, INDEX_BITS = 12, 26  # of `Place`
+TICKETS = 1 << 24  # `KeyHandle::kTickets`
+OWNER_BITS, INDEX_BITS = 12, 26  # of `KeyHandle`
 _ROOM = 1024
 _NAME_BYTES = 128  # `TFHYBRID_TABLE_NAME_BYTES`
 
 
-def number_places(
+def make_key_handles(
     table: str,
     placement: tuple[int, int],
     owners: tuple[int, int],
@@ -46,7 +46,7 @@ def number_places(
         ConfigError: An owner has more distinct keys than the index of a key handle can count.
     """
     keys = [np.ascontiguousarray(each, np.int64) for each in keys]
-    places = [np.empty(each.shape, np.int64) for each in keys]
+    handles = [np.empty(each.shape, np.int64) for each in keys]
     distinct = np.empty(sum(each.size for each in keys), np.int64)
     first, hosts = owners
     owned = np.zeros(hosts - first, np.int64)
@@ -61,16 +61,16 @@ def number_places(
         ctypes.c_int(len(keys)),
         (ctypes.c_int64 * len(keys))(*(each.size for each in keys)),
         native.pointers(keys),
-        native.pointers(places),
+        native.pointers(handles),
         ctypes.c_void_p(distinct.ctypes.data),
         ctypes.c_void_p(owned.ctypes.data),
     )
     ends = np.cumsum(owned)
-    return places, np.split(distinct[: ends[-1]], ends[:-1])
+    return handles, np.split(distinct[: ends[-1]], ends[:-1])
 
 
-def place_of(ticket: int, owner: int, index: int) -> int:
-    """Returns the key handle of a key, as `Place::Word` does.
+def key_handle_of(ticket: int, owner: int, index: int) -> int:
+    """Returns the key handle of a key, as `KeyHandle::Word` does.
 
     Args:
         ticket: Ticket of the batch.
@@ -80,13 +80,13 @@ def place_of(ticket: int, owner: int, index: int) -> int:
     return 1 << 62 | ticket << (OWNER_BITS + INDEX_BITS) | owner << INDEX_BITS | index
 
 
-def use_places(engine: Engine) -> None:
+def use_key_handles(engine: Engine) -> None:
     """Makes a trainer look up features and update tables by key handles from now on."""
     engine.call("key_handles_use")
 
 
 def lookup(
-    engine: Engine, tables: Mapping[str, int], places: Sequence[np.ndarray]
+    engine: Engine, tables: Mapping[str, int], handles: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Looks up key handles of several tables at once, as a lookup of features does.
 
@@ -95,7 +95,7 @@ def lookup(
     Args:
         engine: Engine of a trainer.
         tables: Dim of each table, by its name.
-        places: Key handles of each table, int64 `[n]`.
+        handles: Key handles of each table, int64 `[n]`.
 
     Returns:
         Embeddings of each table, float32 `[n, dim]`.
@@ -103,17 +103,17 @@ def lookup(
     Raises:
         TfhybridError: A number is not a key handle, or the owners do not hold its batch.
     """
-    places = [np.ascontiguousarray(each, np.int64) for each in places]
+    handles = [np.ascontiguousarray(each, np.int64) for each in handles]
     rows = [
         np.empty((len(of_table), dim), np.float32)
-        for of_table, dim in zip(places, tables.values(), strict=True)
+        for of_table, dim in zip(handles, tables.values(), strict=True)
     ]
     engine.call(
         "key_handles_lookup",
         ctypes.c_int(len(tables)),
         (ctypes.c_char_p * len(tables))(*(name.encode() for name in tables)),
-        (ctypes.c_int64 * len(tables))(*map(len, places)),
-        native.pointers(places),
+        (ctypes.c_int64 * len(tables))(*map(len, handles)),
+        native.pointers(handles),
         native.pointers(rows),
     )
     return rows

@@ -200,7 +200,7 @@ class _Fed:
         assert isinstance(job.engine, NodesEngine)
         self._engine = job.engine
         self._layers = layers
-        split_batches.use_places(self._engine)
+        split_batches.use_key_handles(self._engine)
         self._feed: Feed = job.nodes.feed(request, distributed.rank(), distributed.size())
         self._log = job.nodes.read_log
         self._step = request.step

@@ -219,7 +219,7 @@ class DataStream:
         self._owners.send(message, halves.keys)
         self._number += 1
         self.sent += 1
-        kinds, arrays = to_arrays(halves.leaves, halves.places, self._declared.owners)
+        kinds, arrays = to_arrays(halves.leaves, halves.with_handles, self._declared.owners)
         keys = sum(each.nbytes for of_owner in halves.keys for each in of_owner.values())
         answer = {
             "structure": structure,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tfhybrid.core.split_batches import INDEX_BITS, OWNER_BITS, place_of
+from tfhybrid.core.split_batches import INDEX_BITS, OWNER_BITS, key_handle_of
 from tfhybrid.data_nodes.elements import (
     DENSE,
     RAGGED,
@@ -28,13 +28,13 @@ Owners = tuple[int, int]  # number of the first host that owns rows, and number 
 
 
 def to_arrays(
-    leaves: Sequence[Leaf], places: Collection[int], owners: Owners
+    leaves: Sequence[Leaf], with_handles: Collection[int], owners: Owners
 ) -> tuple[list[str], dict[str, np.ndarray]]:
     """Encodes the leaves of a batch.
 
     Args:
         leaves: Leaves of the batch.
-        places: Numbers of the leaves that contain key handles.
+        with_handles: Numbers of the leaves that contain key handles.
         owners: Hosts that the key handles name.
 
     Returns:
@@ -46,7 +46,7 @@ def to_arrays(
     """
     arrays: dict[str, np.ndarray] = {}
     for number, leaf in enumerate(leaves):
-        values = shortened(leaf.values, owners) if number in places else leaf.values
+        values = shortened(leaf.values, owners) if number in with_handles else leaf.values
         for part, array in enumerate([values, *_parts(leaf)]):
             arrays[f"{number}.{part}"] = array
     return [leaf.kind for leaf in leaves], arrays
@@ -55,7 +55,7 @@ def to_arrays(
 def from_arrays(
     kinds: Sequence[str],
     arrays: Mapping[str, np.ndarray],
-    places: Collection[int],
+    with_handles: Collection[int],
     ticket: int,
     owners: Owners,
 ) -> list[Leaf]:
@@ -64,7 +64,7 @@ def from_arrays(
     Args:
         kinds: Kind of each leaf.
         arrays: Arrays of all leaves, by their names in the message.
-        places: Numbers of the leaves that contain key handles.
+        with_handles: Numbers of the leaves that contain key handles.
         ticket: Ticket of the batch, which key handles contain.
         owners: Hosts that the key handles name.
 
@@ -77,29 +77,29 @@ def from_arrays(
         while f"{number}.{len(parts)}" in arrays:
             parts.append(arrays[f"{number}.{len(parts)}"])
         of_leaves.append(parts)
-    if sum(map(len, of_leaves)) != len(arrays) or not set(places) <= set(range(len(kinds))):
+    if sum(map(len, of_leaves)) != len(arrays) or not set(with_handles) <= set(range(len(kinds))):
         raise ValueError(
-            f"A batch must have the arrays of {len(kinds)} tensors of which {sorted(places)} have "
-            f"key handles. Received: {sorted(arrays)}"
+            f"A batch must have the arrays of {len(kinds)} tensors of which {sorted(with_handles)} "
+            f"have key handles. Received: {sorted(arrays)}"
         )
     leaves = [_leaf(kind, parts) for kind, parts in zip(kinds, of_leaves, strict=True)]
-    for number in places:
+    for number in with_handles:
         values = lengthened(leaves[number].values, ticket, owners)
         leaves[number] = Leaf(leaves[number].kind, values, leaves[number].parts)
     return leaves
 
 
-def shortened(places: np.ndarray, owners: Owners) -> np.ndarray:
+def shortened(handles: np.ndarray, owners: Owners) -> np.ndarray:
     """Returns key handles without the parts that the trainer knows: an unsigned array.
 
     Args:
-        places: Key handles, int64 of any shape.
+        handles: Key handles, int64 of any shape.
         owners: Hosts that the key handles name.
     """
-    short = places & ((1 << INDEX_BITS) - 1)
+    short = handles & ((1 << INDEX_BITS) - 1)
     bits = _owner_bits(owners)
     if bits:
-        owner = (places >> INDEX_BITS & ((1 << OWNER_BITS) - 1)) - owners[0]
+        owner = (handles >> INDEX_BITS & ((1 << OWNER_BITS) - 1)) - owners[0]
         short = short << bits | owner
     return _smallest(short)
 
@@ -127,7 +127,7 @@ def lengthened(short: np.ndarray, ticket: int, owners: Owners) -> np.ndarray:
     owner = whole & ((1 << bits) - 1)
     if owner.max(initial=0) >= count:
         raise ValueError(f"A key handle must name one of {count} owners. Received: {owner.max()}")
-    return (whole >> bits) + (owner << INDEX_BITS) + place_of(ticket, owners[0], 0)
+    return (whole >> bits) + (owner << INDEX_BITS) + key_handle_of(ticket, owners[0], 0)
 
 
 def _owner_bits(owners: Owners) -> int:

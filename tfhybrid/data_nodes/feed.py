@@ -316,8 +316,10 @@ class Feed:
         """Returns the tensors of a batch, with key handles that lookups accept."""
         declared = self._declared
         try:
-            places = declared.leaves_in(answer["structure"]).values()
-            return from_arrays(answer["kinds"], arrays, places, request.ticket, declared.owners)
+            with_handles = declared.leaves_in(answer["structure"]).values()
+            return from_arrays(
+                answer["kinds"], arrays, with_handles, request.ticket, declared.owners
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{self._trainer.data[request.node]} sent an invalid dense half of a batch: {error}"

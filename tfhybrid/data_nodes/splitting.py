@@ -74,13 +74,13 @@ class Split:
 
     Args:
         leaves: Leaves for the trainer, with key handles in place of keys.
-        places: Numbers of the leaves that contain key handles.
+        with_handles: Numbers of the leaves that contain key handles.
         keys: Distinct keys for each owner, by table, in the order that key handles count.
         digest: Digest of the batch before it was split, in hexadecimal digits.
     """
 
     leaves: list[Leaf]
-    places: Collection[int]
+    with_handles: Collection[int]
     keys: list[dict[str, np.ndarray]]
     digest: str
 
@@ -111,14 +111,14 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
     owners = declared.hosts - declared.first_owner
     keys_of: list[dict[str, np.ndarray]] = [{} for _ in range(owners)]
     for table, numbers in of_tables.items():
-        places, owned = split_batches.number_places(
+        handles, owned = split_batches.make_key_handles(
             table,
             declared.placements[table],
             declared.owners,
             ticket,
             [leaves[number].values for number in numbers],
         )
-        for number, of_feature in zip(numbers, places, strict=True):
+        for number, of_feature in zip(numbers, handles, strict=True):
             for_trainer[number] = dataclasses.replace(leaves[number], values=of_feature)
         for owner, keys in enumerate(owned):
             if len(keys):

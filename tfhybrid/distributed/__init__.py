@@ -29,10 +29,10 @@ from tfhybrid.distributed.collectives import (
     total,
     total_of_hosts,
 )
-from tfhybrid.distributed.launcher import Place, Server, launcher_server, place
+from tfhybrid.distributed.launcher import RankNumbers, Server, launcher_server, rank_numbers
 
 __all__ = [
-    "Place",
+    "RankNumbers",
     "Server",
     "address",
     "allgather",
@@ -53,9 +53,9 @@ __all__ = [
     "launcher_server",
     "local_rank",
     "local_size",
-    "place",
     "process",
     "rank",
+    "rank_numbers",
     "scatter_to_hosts",
     "size",
     "start",

@@ -17,7 +17,7 @@ _ANSWER_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RankNumbers:
     """Numbers of this process in the job.
 
     Args:
@@ -33,14 +33,14 @@ class Place:
     local_size: int
 
 
-def place() -> Place:
+def rank_numbers() -> RankNumbers:
     """Returns this process's numbers, from Horovod if it runs, else from the launcher.
 
     Without a launcher, the process is the only rank.
     """
     if hvd.is_initialized():
-        return Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
-    return Place(*settings.launcher_ranks())
+        return RankNumbers(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    return RankNumbers(*settings.launcher_ranks())
 
 
 class Server:

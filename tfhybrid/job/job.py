@@ -413,7 +413,7 @@ def _end(*, failed: bool, exits: bool = False) -> None:
 def _set_up_logging() -> None:
     """Lets only rank 0 log; to standard error unless the application has configured logging."""
     logger = logging.getLogger("tfhybrid")
-    logger.setLevel(log_level() if distributed.place().rank == 0 else logging.WARNING)
+    logger.setLevel(log_level() if distributed.rank_numbers().rank == 0 else logging.WARNING)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

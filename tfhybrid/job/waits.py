@@ -44,7 +44,7 @@ class Wait:
     for_tables: int
 
     @property
-    def place(self) -> tuple[int, bool]:
+    def key(self) -> tuple[int, bool]:
         """Key that is equal for all ranks that wait for the same."""
         return self.number, self.for_tables > 0
 
@@ -125,8 +125,8 @@ class Board:
         if "meeting" in note:
             self._meetings[wait.signature] = Meeting.from_json(note["meeting"])
         differing = self._differing(wait)
-        if differing is None and note["seconds"] >= LOGGED_SECONDS and wait.place != self._logged:
-            self._logged = wait.place
+        if differing is None and note["seconds"] >= LOGGED_SECONDS and wait.key != self._logged:
+            self._logged = wait.key
             self._log(wait)
         return differing
 
@@ -134,7 +134,7 @@ class Board:
         groups: dict[int, list[str]] = {}
         for rank in self._ranks:
             other = self._waits.get(rank)
-            if other is not None and other.place == wait.place and not other.for_tables:
+            if other is not None and other.key == wait.key and not other.for_tables:
                 groups.setdefault(other.signature, []).append(rank)
         if len(groups) < 2:
             return None
@@ -157,7 +157,7 @@ class Board:
         return f"{listed(ranks)} {self._title(self._waits[ranks[0]])}"
 
     def _log(self, wait: Wait) -> None:
-        waiting = [rank for rank in self._ranks if self._place(rank) == wait.place]
+        waiting = [rank for rank in self._ranks if self._key_of(rank) == wait.key]
         elsewhere: dict[str, list[str]] = {}
         for rank in self._ranks:
             if rank not in waiting:
@@ -167,12 +167,12 @@ class Board:
             LOGGED_SECONDS,
             self._title(wait),
             listed(waiting),
-            ". ".join(f"{place}: {listed(ranks)}" for place, ranks in elsewhere.items())
+            ". ".join(f"{whereabouts}: {listed(ranks)}" for whereabouts, ranks in elsewhere.items())
             or "All ranks have arrived",
         )
 
-    def _place(self, rank: str) -> tuple[int, bool] | None:
-        return self._waits[rank].place if rank in self._waits else None
+    def _key_of(self, rank: str) -> tuple[int, bool] | None:
+        return self._waits[rank].key if rank in self._waits else None
 
     def _whereabouts(self, rank: str) -> str:
         if rank not in self._waits:

@@ -60,13 +60,13 @@ def start() -> Watch | None:
         The watch. `None` in a job of one rank, and if ranks cannot connect without Horovod: under
         `mpirun`, or if Horovod already runs.
     """
-    place, server = distributed.place(), distributed.launcher_server()
-    if place.size == 1 or server is None:
+    numbers, server = distributed.rank_numbers(), distributed.launcher_server()
+    if numbers.size == 1 or server is None:
         return None
-    own, silence = _own(place), silence_seconds()
-    if place.rank > 0:
+    own, silence = _own(numbers), silence_seconds()
+    if numbers.rank > 0:
         return Watch(own, Lifelines({}, silence), Calling(own, silence, server))
-    gathering = Gathering(listen(distributed.address()), own, place.size, silence, server)
+    gathering = Gathering(listen(distributed.address()), own, numbers.size, silence, server)
     return Watch(own, Lifelines({}, silence), gathering)
 
 
@@ -86,7 +86,7 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
         return watch
     if watch is not None:  # another rank had already started Horovod
         watch.leave()
-    own, silence = _own(distributed.place()), silence_seconds()
+    own, silence = _own(distributed.rank_numbers()), silence_seconds()
     gathering = distributed.together(
         lambda: (
             Gathering(listen(distributed.address()), own, distributed.size(), silence)
@@ -324,9 +324,9 @@ class _Inside:
         return died + left
 
 
-def _own(place: distributed.Place) -> RankIdentity:
-    first = place.rank - place.local_rank
-    neighbours = (first, first + place.local_size - 1)
+def _own(numbers: distributed.RankNumbers) -> RankIdentity:
+    first = numbers.rank - numbers.local_rank
+    neighbours = (first, first + numbers.local_size - 1)
     return RankIdentity(
-        place.rank, os.getpid(), socket.gethostname(), neighbours, secrets.token_hex(16)
+        numbers.rank, os.getpid(), socket.gethostname(), neighbours, secrets.token_hex(16)
     )

@@ -113,8 +113,8 @@ class DeviceRows:
                 )
             ]
             gathered = [
-                tf.gather(self._rows[table.name], places)
-                for table, places in zip(tables, placed.slots, strict=True)
+                tf.gather(self._rows[table.name], slots)
+                for table, slots in zip(tables, placed.slots, strict=True)
             ]
             with tf.control_dependencies(written):
                 return [*gathered, self._held.assign(placed.number)]
@@ -122,9 +122,7 @@ class DeviceRows:
         # A model that looks up twice has two sections that use the same variables.
         return self._alone.execute(alone, exclusive_resource_access=False)[:-1]
 
-    def _write(
-        self, name: str, size: tf.Tensor, places: tf.Tensor, rows: tf.Tensor
-    ) -> tf.Operation:
+    def _write(self, name: str, size: tf.Tensor, slots: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
         variable = self._rows[name]
 
         def resize() -> tf.Tensor:
@@ -133,7 +131,7 @@ class DeviceRows:
 
         with tf.control_dependencies([tf.cond(size > 0, resize, lambda: tf.identity(size))]):
             return tf.raw_ops.ResourceScatterUpdate(
-                resource=variable.handle, indices=places, updates=rows
+                resource=variable.handle, indices=slots, updates=rows
             )
 
 

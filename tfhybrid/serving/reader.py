@@ -80,8 +80,8 @@ class Reader:
         name: str | None = None,
         memory: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._place = storage.location(folder)
-        self.name = name or self._place.name
+        self._folder = storage.location(folder)
+        self.name = name or self._folder.name
         self._memory = os.fspath(memory or shm_directory())
         self._lock = SharedLock()
         self._refreshing = threading.Lock()
@@ -108,7 +108,7 @@ class Reader:
             PublicationError: No publication has been read yet.
         """
         if self._spec is None:
-            raise PublicationError(f"No publication of {self._place} has been read yet")
+            raise PublicationError(f"No publication of {self._folder} has been read yet")
         return self._spec
 
     def refresh(self) -> bool:
@@ -127,7 +127,7 @@ class Reader:
         """
         with self._refreshing:
             try:
-                pointer = files.wanted(self._place)
+                pointer = files.wanted(self._folder)
                 if pointer is None or (self._has is not None and self._same(pointer)):
                     return False
                 self._check(pointer)
@@ -175,7 +175,7 @@ class Reader:
         """
         with self._lock.shared():
             if self._rows is None or self._has is None or self._spec is None:
-                raise PublicationError(f"No publication of {self._place} has been read yet")
+                raise PublicationError(f"No publication of {self._folder} has been read yet")
             unknown = sorted(set(keys) - set(self._spec.tables))
             if unknown:
                 raise ConfigError(f"Tables are {sorted(self._spec.tables)}. Received: {unknown}")
@@ -193,7 +193,7 @@ class Reader:
         """
         with self._lock.shared():
             if self._rows is None or self._spec is None:
-                raise PublicationError(f"No publication of {self._place} has been read yet")
+                raise PublicationError(f"No publication of {self._folder} has been read yet")
             yield self._rows, self._spec, self._dense()
 
     def close(self) -> None:
@@ -227,13 +227,13 @@ class Reader:
         back = pointer.number < self._has[0].number and not self._has[0].held
         if pointer.incarnation < self._incarnation or back:
             raise PublicationError(
-                f"{self._place} was at publication {self._has[0].number} of incarnation "
+                f"{self._folder} was at publication {self._has[0].number} of incarnation "
                 f"{self._incarnation}, and goes back only by a rollback. Received: publication "
                 f"{pointer.number} of incarnation {pointer.incarnation}"
             )
 
     def _take(self, pointer: Pointer) -> None:
-        newest = files.read_manifest(self._place, pointer.number, pointer.crc)
+        newest = files.read_manifest(self._folder, pointer.number, pointer.crc)
         chain = [*newest.chain, ChainMember(pointer.number, pointer.crc, newest.bytes)]
         first = self._first_missing(chain)
         if first is None:
@@ -255,7 +255,7 @@ class Reader:
         )
 
     def _manifest(self, member: ChainMember) -> Publication:
-        return files.read_manifest(self._place, member.number, member.crc)
+        return files.read_manifest(self._folder, member.number, member.crc)
 
     def _first_missing(self, chain: Sequence[ChainMember]) -> int | None:
         """Returns the index in a chain of the first delta to apply to the weights served.
@@ -281,7 +281,7 @@ class Reader:
         Raises:
             CorruptFileError: A file is missing or damaged.
         """
-        folder = files.folder_of(self._place, publication.number)
+        folder = files.folder_of(self._folder, publication.number)
         return [(it.table, it.kind, files.read_file(folder, it)) for it in publication.files]
 
     def _replace(

@@ -438,9 +438,8 @@ class Table:
             native.pointer(block.keys),
             native.pointer(block.embeddings),
         )
-        count = read.value
-        shard = ShardSize(host=host, rows=total.value, bytes=size.value)
-        return shard, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
+        scanned = RowBlock(block.keys[: read.value], block.embeddings[: read.value], None, None)
+        return ShardSize(host=host, rows=total.value, bytes=size.value), scanned
 
     def _embeddings(self, first: int, rows: int) -> np.ndarray:
         block = self._empty_block(rows, states=False)

@@ -124,7 +124,7 @@ def run(on_nodes: bool, delivery: str, drains: Path | None = None, **stale: Any)
 
 
 def refused(model: keras.Model) -> None:
-    """Keys themselves are no places."""
+    """Keys themselves are no key handles."""
     keys, _ = samples(Shard(0, 1))
     with pytest.raises(tf.errors.InvalidArgumentError, match="wants what data nodes sent"):
         model.predict_on_batch({name: each[:4] for name, each in keys.items()})

@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
     """Trains from a step on."""
-    split_batches.use_places(engine)
+    split_batches.use_key_handles(engine)
     update = engine.open_update("sgd", TABLES)
     feed = links.feed(
         DataRequest("dataset", {"first": first}, "batch", True, PULL, 2, 3, 1 << 20), 0, 1
@@ -45,7 +45,7 @@ def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
     declared = Declared(FEATURES, engine.placements, node, node + engine.nodes)
     for number, (structure, leaves) in enumerate(feed.epoch(declared), first):
         element = unflatten(structure, [leaf.values for leaf in leaves])
-        step(engine, update, element, places=True)
+        step(engine, update, element, handles=True)
         for name in TABLES:
             engine.wait(name)
         say(f"trained {number}")

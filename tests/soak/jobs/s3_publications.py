@@ -13,20 +13,22 @@ from tfhybrid.stream.weights import publication as files
 from tfhybrid.stream.weights.rollback import release, roll_back
 
 
-def main(place: str) -> None:
+def main(publications: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(Path(folder), Path(shm_directory()), place=place, deltas=1, keep=1)
+        site = Site(
+            Path(folder), Path(shm_directory()), publications=publications, deltas=1, keep=1
+        )
         reader = site.reader()
         for number in range(4):
             site.train(number)
             site.publish()
             assert reader.refresh()
             site.assert_served(reader)
-        assert files.numbers(site.place) == [3, 4]
-        assert roll_back(site.place).number == 3
+        assert files.numbers(site.publications) == [3, 4]
+        assert roll_back(site.publications).number == 3
         assert reader.refresh()
         for _ in range(2):
-            found = release(site.place)
+            found = release(site.publications)
             assert found is not None
             assert found.number == 4
         assert reader.refresh()

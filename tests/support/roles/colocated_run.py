@@ -47,7 +47,7 @@ def colocated(folder: Path, trainers: int, choices: UpdateChoices | None) -> lis
             shards = [dataset((rank, trainers)) for rank in range(trainers)]
             for of_ranks in zip(*shards, strict=True):
                 for rank, element in enumerate(of_ranks):
-                    step(engines[rank], updates[rank], element, places=False)
+                    step(engines[rank], updates[rank], element, handles=False)
         for engine in engines:
             for name in TABLES:
                 engine.wait(name)

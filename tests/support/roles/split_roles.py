@@ -84,11 +84,13 @@ def gradients_of(
     ]
 
 
-def step(engine: Engine, update: Update, element: tuple[dict, np.ndarray], *, places: bool) -> None:
+def step(
+    engine: Engine, update: Update, element: tuple[dict, np.ndarray], *, handles: bool
+) -> None:
     """What a rank does with a batch."""
     features, labels = element
     keys = flat(features)
-    if places:
+    if handles:
         rows = split_batches.lookup(engine, TABLES, keys)
     else:
         rows = [
@@ -192,7 +194,7 @@ class Job:
             for of_ranks in epoch:
                 for rank, (structure, leaves) in enumerate(of_ranks):
                     element = unflatten(structure, [leaf.values for leaf in leaves])
-                    step(self.engines[rank], updates[rank], element, places=True)
+                    step(self.engines[rank], updates[rank], element, handles=True)
         for feed in feeds:
             feed.close()
         self.settle()
@@ -215,11 +217,11 @@ def split_job(
     trainers: int,
     purposes: Sequence[LinkPurpose] = tuple(LinkPurpose),
 ) -> Iterator[Job]:
-    """A job with roles whose trainers take places."""
+    """A job with roles whose trainers take key handles."""
     directory.mkdir(exist_ok=True)
     with opened(directory, trainers, embedding, purposes=purposes) as engines:
         for trainer in engines[:trainers]:
-            split_batches.use_places(trainer)
+            split_batches.use_key_handles(trainer)
         yield Job(engines, trainers, data)
 
 
@@ -253,7 +255,7 @@ def train_fed(
 
     `before` is called before each batch with the epoch and the number of the batch.
     """
-    split_batches.use_places(trainer)
+    split_batches.use_key_handles(trainer)
     update = trainer.open_update("sgd", TABLES)
     feed = links.feed(wanted, 0, 1)
     assert feed.describe()["cardinality"] == STEPS
@@ -264,7 +266,7 @@ def train_fed(
         for number, (structure, leaves) in enumerate(feed.epoch(declared)):
             before(epoch, number)
             element = unflatten(structure, [leaf.values for leaf in leaves])
-            step(trainer, update, element, places=True)
+            step(trainer, update, element, handles=True)
     feed.close()
     for name in TABLES:
         trainer.wait(name)

@@ -42,8 +42,8 @@ class Site:
 
     def __init__(self, folder: Path, memory: Path, *, spec: ModelSpec = DELTAS, **rules) -> None:
         self.folder, self._memory, self._spec = folder, memory, spec
-        self.place = storage.location(rules.pop("place", folder / "publications"))
-        self._rules = PublishRules(str(self.place), **{"seconds": 1e6, **rules})
+        self.publications = storage.location(rules.pop("publications", folder / "publications"))
+        self._rules = PublishRules(str(self.publications), **{"seconds": 1e6, **rules})
         self.replay = Replay(spec, DENSE)
         self.start()
         begun_model(self.model, spec)
@@ -57,11 +57,11 @@ class Site:
     def publisher(self) -> Publisher:
         return self.unit.publishers["ads"]
 
-    def start(self, place: Location | None = None) -> None:
+    def start(self, publications: Location | None = None) -> None:
         """Starts the process, on publications in another folder if one is given."""
-        if place is not None:
-            self.place = place
-            self._rules = PublishRules(str(place), seconds=1e6)
+        if publications is not None:
+            self.publications = publications
+            self._rules = PublishRules(str(publications), seconds=1e6)
         self.unit = SyncUnit(
             ["ads"], self.folder / "models", self._memory, publish={"ads": self._rules}
         )
@@ -84,7 +84,7 @@ class Site:
         return self.publisher.publish()
 
     def reader(self) -> Reader:
-        return Reader(self.place, name="ads", memory=self._memory)
+        return Reader(self.publications, name="ads", memory=self._memory)
 
     def assert_served(self, reader: Reader) -> None:
         """A reader has what NumPy has, bit for bit."""
@@ -101,7 +101,7 @@ class Site:
         return dense_weights(rows, self._spec.dense)
 
 
-def settings_of(folder: Path, place: Path, **changes) -> Path:
+def settings_of(folder: Path, publications: Path, **changes) -> Path:
     """Writes a `stream.yaml` that publishes the model "ads"; returns its path."""
     port = two_free_ports()
     (folder / "token").write_text("secret")
@@ -117,7 +117,7 @@ def settings_of(folder: Path, place: Path, **changes) -> Path:
             "models": {"ads": ["video"]},
         },
         "event_time": "time",
-        "publish": {"ads": {"folder": str(place)}},
+        "publish": {"ads": {"folder": str(publications)}},
         **changes,
     }
     path = folder / "stream.yaml"

@@ -105,7 +105,7 @@ def test_a_node_that_stands_still_holds_up_no_more_than_credits(
 def test_shards_move_between_epochs_and_in_the_midst_of_them(
     cluster: Cluster, tmp_path: Path, delivery: str, dies: bool
 ) -> None:
-    """Places name shards, so they mean the same keys when a shard has another node."""
+    """Key handles name shards, so they mean the same keys when a shard has another node."""
     links: list[NodeLinks] = []
     moved_among = []
     with connected(cluster, tmp_path, 1, f"job-{delivery}-{dies}", links=links) as engines:

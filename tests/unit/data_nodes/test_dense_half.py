@@ -13,7 +13,7 @@ from tests.support.roles.split_roles import (
     served,
     split_job,
 )
-from tfhybrid.core.split_batches import TICKETS, number_places, place_of
+from tfhybrid.core.split_batches import TICKETS, key_handle_of, make_key_handles
 from tfhybrid.data import Ragged
 from tfhybrid.data_nodes.dense_half import (
     from_arrays,
@@ -65,26 +65,26 @@ def test_places_come_back_in_the_smallest_type(
     """Each index at the first, the last and a middle owner, under the first and the last ticket."""
     whose = sorted({owners[0], sum(owners) // 2, owners[1] - 1})
     for ticket in (0, TICKET):
-        words = [[place_of(ticket, owner, index) for owner in whose] for index in indices]
-        places = np.array(words, np.int64).reshape(len(indices), len(whose))
-        short = shortened(places, owners)
+        words = [[key_handle_of(ticket, owner, index) for owner in whose] for index in indices]
+        handles = np.array(words, np.int64).reshape(len(indices), len(whose))
+        short = shortened(handles, owners)
         assert short.dtype == dtype
-        same(lengthened(short, ticket, owners), places)
+        same(lengthened(short, ticket, owners), handles)
 
 
 def test_places_are_those_that_owners_count() -> None:
     random = np.random.default_rng(0)
     keys = random.integers(-(2**63), 2**63 - 1, (500, 3))
-    (places,), owned = number_places("item", BY_KEY, (2, 5), 77, [keys])
+    (handles,), owned = make_key_handles("item", BY_KEY, (2, 5), 77, [keys])
     key_at = {
-        place_of(77, owner, index): key
+        key_handle_of(77, owner, index): key
         for owner, its in enumerate(owned, 2)
         for index, key in enumerate(its)
     }
-    short = shortened(places, (2, 5))
+    short = shortened(handles, (2, 5))
     back = lengthened(short, 77, (2, 5))
     assert short.dtype == np.uint16
-    assert [key_at[place] for place in back.ravel().tolist()] == keys.ravel().tolist()
+    assert [key_at[handle] for handle in back.ravel().tolist()] == keys.ravel().tolist()
 
 
 @pytest.mark.parametrize("samples", [0, 1, 300])
@@ -112,9 +112,11 @@ def test_a_batch_comes_back_as_it_was_split(samples: int) -> None:
     halves = split(declared, structure, leaves, 5)
     other = split(Declared(tables, {"item": BY_KEY}, 1, 2), structure, leaves, 6)
     assert halves.digest == other.digest, "it is of the batch, not of what travels"
-    kinds, arrays = to_arrays(halves.leaves, halves.places, declared.owners)
+    kinds, arrays = to_arrays(halves.leaves, halves.with_handles, declared.owners)
     for leaf, wanted in zip(
-        from_arrays(kinds, arrays, halves.places, 5, declared.owners), halves.leaves, strict=True
+        from_arrays(kinds, arrays, halves.with_handles, 5, declared.owners),
+        halves.leaves,
+        strict=True,
     ):
         assert leaf.kind == wanted.kind
         for array, its in zip(leaf.arrays(), wanted.arrays(), strict=True):
@@ -216,7 +218,7 @@ def test_a_trainer_names_the_node_that_sends_something_else(
 
 
 def test_bytes_into_a_trainer_are_few(tmp_path) -> None:
-    """A place of the first batch takes a byte, where a key took four or eight."""
+    """A key handle of the first batch takes a byte, where a key took four or eight."""
     with split_job(tmp_path / "split", 1, 3, 1) as job:
         link = job.dial("data-0")
         arguments = {

@@ -78,7 +78,7 @@ def test_training_resumes_with_other_data_nodes(
             epoch = feed.epoch(job.declared)
             for structure, leaves in itertools.islice(epoch, steps):
                 element = unflatten(structure, [leaf.values for leaf in leaves])
-                step(job.engines[0], update, element, places=True)
+                step(job.engines[0], update, element, handles=True)
             epoch.close()
 
         feed = job.feed(0, 1, delivery=delivery)

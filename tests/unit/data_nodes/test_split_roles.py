@@ -82,15 +82,15 @@ def test_rows_of_another_version_than_was_said_are_asked_for(tmp_path: Path) -> 
         for epochs in zip(*(feed.epoch(job.declared) for feed in feeds), strict=True):
             for structure, leaves in epochs:
                 element = unflatten(structure, [leaf.values for leaf in leaves])
-                step(trainer, update, element, places=True)
+                step(trainer, update, element, handles=True)
         job.settle()
         found = rows_of(trainer, 1)
     (tmp_path / "colocated").mkdir()
     with opened(tmp_path / "colocated", 1, 0, [(PlacementKind.REPLICATED, 0)] * 2) as engines:
         update = engines[0].open_update("sgd", TABLES)
         for element in dataset((0, 1)):
-            step(engines[0], update, element, places=False)
-            step(engines[0], update, element, places=False)
+            step(engines[0], update, element, handles=False)
+            step(engines[0], update, element, handles=False)
         for name in TABLES:
             engines[0].wait(name)
         for rows, same in zip(found, rows_of(engines[0], 1), strict=True):
@@ -124,7 +124,7 @@ def test_a_data_node_that_dies_reads_again(tmp_path: Path, died: int) -> None:
                 if number == died:
                     job.dials[-1 - number % 2][1].close()
                 element = unflatten(structure, [leaf.values for leaf in leaves])
-                step(job.engines[0], update, element, places=True)
+                step(job.engines[0], update, element, handles=True)
         feed.close()
         job.settle()
         assert len(job.dials) > 2
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         message = r"keys of table 'item' here\. Received: key handle"
         with pytest.raises(TfhybridError, match=message):
             split_batches.lookup(trainer, TABLES, [beyond, keys[1]])
-        step(trainer, update, element, places=True)
+        step(trainer, update, element, handles=True)
         with pytest.raises(TfhybridError, match=r"is for evaluation\. Received: an update"):
             trainer.wait("item")
         ended.close()

@@ -143,8 +143,8 @@ def replayed(
     ]
 
     def owners_of(table: str, keys: np.ndarray) -> np.ndarray:
-        places, _ = split_batches.number_places(table, BY_KEY, owners, 0, [keys])
-        return places[0] >> split_batches.INDEX_BITS & ((1 << split_batches.OWNER_BITS) - 1)
+        handles, _ = split_batches.make_key_handles(table, BY_KEY, owners, 0, [keys])
+        return handles[0] >> split_batches.INDEX_BITS & ((1 << split_batches.OWNER_BITS) - 1)
 
     replay(tables, told, flat, owners_of, gradients_of)
     return [
@@ -209,7 +209,7 @@ def test_rows_that_are_sent_lack_as_many_updates_as_they_may(tmp_path: Path) -> 
         until(lambda: all(split_batches.held(node)[0] == 4 for node in job.owners))
         for structure, leaves in itertools.chain([begin], epoch):
             element = unflatten(structure, [leaf.values for leaf in leaves])
-            step(trainer, update, element, places=True)
+            step(trainer, update, element, handles=True)
         feed.close()
         log.note()
         reads = lines_of(tmp_path, 1)
@@ -262,9 +262,12 @@ def test_a_trainer_refuses_rows_that_lack_more(tmp_path: Path) -> None:
             split_batches.send(node, 0, ticket, {"item": ticket, "user": ticket})
         until(lambda: fetched() >= before + 3 * (5 + 7))
         for ticket in range(3):
-            places = [
+            handles = [
                 np.array(
-                    [split_batches.place_of(ticket, node.host, index) for index in range(len(of))]
+                    [
+                        split_batches.key_handle_of(ticket, node.host, index)
+                        for index in range(len(of))
+                    ]
                 )
                 for of in keys.values()
             ]
@@ -272,10 +275,10 @@ def test_a_trainer_refuses_rows_that_lack_more(tmp_path: Path) -> None:
                 with pytest.raises(
                     StoreError, match=r"may lack 1 updates of 2\. Received: version 0 from host 1"
                 ):
-                    split_batches.lookup(trainer, TABLES, places)
+                    split_batches.lookup(trainer, TABLES, handles)
                 return
-            rows = split_batches.lookup(trainer, TABLES, places)
-            update.post(places, rows, [RATE] * 2, samples=1)
+            rows = split_batches.lookup(trainer, TABLES, handles)
+            update.post(handles, rows, [RATE] * 2, samples=1)
         raise AssertionError
 
 
@@ -290,7 +293,7 @@ def test_trainers_that_differ_are_refused(tmp_path: Path, others: int) -> None:
         for engine, update, epoch in zip(job.engines, updates, epochs, strict=False):
             structure, leaves = next(epoch)
             element = unflatten(structure, [leaf.values for leaf in leaves])
-            step(engine, update, element, places=True)
+            step(engine, update, element, handles=True)
         with pytest.raises(
             TfhybridError,
             match=rf"the same staleness\. Received: staleness=4 of batch .* staleness={others} of",
@@ -322,7 +325,7 @@ def test_a_batch_that_is_sent_again_keeps_the_bound(
                 if number == died:
                     job.dials[-1 - number % 2][1].close()
                 element = unflatten(structure, [leaf.values for leaf in leaves])
-                step(trainer, update, element, places=True)
+                step(trainer, update, element, handles=True)
         feed.close()
         job.settle()
         job.log(0).note()
@@ -366,9 +369,9 @@ def test_evaluation_lacks_nothing(tmp_path: Path, delivery: str) -> None:
         )
         for (structure, leaves), (its, its_leaves), (features, _) in both:
             element = unflatten(structure, [leaf.values for leaf in leaves])
-            step(trainer, update, element, places=True)
-            places = flat(unflatten(its, [leaf.values for leaf in its_leaves])[0])
-            rows = split_batches.lookup(trainer, TABLES, places)
+            step(trainer, update, element, handles=True)
+            handles = flat(unflatten(its, [leaf.values for leaf in its_leaves])[0])
+            rows = split_batches.lookup(trainer, TABLES, handles)
             for (name, dim), keys, of_table in zip(
                 TABLES.items(), flat(features), rows, strict=True
             ):

@@ -88,7 +88,7 @@ def test_bases_come_when_a_chain_is_long_and_old_ones_go(sites):
         site.train(number)
         kinds.append(site.publish().is_base)
     assert kinds == ([True, False, False] * 4)[:10]
-    assert files.numbers(site.place) == [7, 8, 9, 10]
+    assert files.numbers(site.publications) == [7, 8, 9, 10]
     reader = site.reader()
     reader.refresh()
     site.assert_served(reader)
@@ -165,7 +165,7 @@ def test_weights_that_fell_back_begin_a_new_incarnation(sites, tmp_path: Path):
     site.train(1)
     site.publish()
     reader.refresh()
-    old = files.current(site.place)
+    old = files.current(site.publications)
     site.kill()
     shutil.rmtree(site.folder / "models")  # a disk is lost; an older copy takes its place
     kept.rename(site.folder / "models")
@@ -181,7 +181,7 @@ def test_weights_that_fell_back_begin_a_new_incarnation(sites, tmp_path: Path):
     reader.refresh()
     site.assert_served(reader)
     # The old publisher, which was believed dead, publishes once more.
-    files.point_to(site.place, old)
+    files.point_to(site.publications, old)
     with pytest.raises(PublicationError, match=r"goes back only by a rollback. Received: .* of in"):
         reader.refresh()
     site.assert_served(reader)
@@ -254,7 +254,7 @@ def test_kill_9_at_each_step_leaves_a_publication_and_the_next_process_extends_t
     def watched(do):
         def watching(*arguments, **choices):
             left.append(tmp_path / f"left-{len(left)}")
-            shutil.copytree(site.place, left[-1])
+            shutil.copytree(site.publications, left[-1])
             return do(*arguments, **choices)
 
         return watching
@@ -265,13 +265,13 @@ def test_kill_9_at_each_step_leaves_a_publication_and_the_next_process_extends_t
         for step in ("begin", "write", "finish", "write_whole", "remove", "local_file"):
             patch.setattr(storage, step, watched(getattr(storage, step)))
         site.publish()
-    left.append(site.place)
+    left.append(site.publications)
     assert len(left) >= 7
     after = dict(zip(("item", "user"), _served(site), strict=True))
     site.kill()
     seen = []
-    for place in left:
-        site.start(place)
+    for publications in left:
+        site.start(publications)
         reader = site.reader()
         reader.refresh()
         found = reader.read({"item": KEYS, "user": KEYS}).rows
@@ -305,11 +305,11 @@ def test_what_is_not_finite_is_withheld_and_named(sites):
     key = int(update.keys["item"][3])
     with pytest.raises(WithheldError, match=rf"key {key} of table 'item' has .*inf"):
         site.publish()
-    assert "must be finite" in files.withheld(site.place)["reason"]
+    assert "must be finite" in files.withheld(site.publications)["reason"]
     reader = site.reader()
     reader.refresh()
     site.assert_served(reader)
-    assert files.numbers(site.place) == [1]
+    assert files.numbers(site.publications) == [1]
     assert site.publisher.status()["withheld"] == 1
     reader.close()
 
@@ -351,8 +351,8 @@ def test_damage_changes_nothing(sites):
     served = reader.read({"item": KEYS}).rows["item"]
     site.train(1)
     site.publish()
-    folder = files.folder_of(site.place, 2)
-    damaged = [*sorted(folder.iterdir()), site.place / "current.json"]
+    folder = files.folder_of(site.publications, 2)
+    damaged = [*sorted(folder.iterdir()), site.publications / "current.json"]
     for file in damaged:
         content = file.read_bytes()
         file.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])

@@ -32,9 +32,9 @@ def test_readers_are_held_and_released(site: Site):
         site.publish()
         reader.refresh()
         served[number] = reader.read({"item": KEYS}).rows["item"]
-    assert roll_back(site.place).number == 2
-    assert roll_back(site.place).number == 1
-    assert roll_back(site.place, 2).number == 2
+    assert roll_back(site.publications).number == 2
+    assert roll_back(site.publications).number == 1
+    assert roll_back(site.publications, 2).number == 2
     assert reader.refresh()
     np.testing.assert_array_equal(reader.read({"item": KEYS}).rows["item"], served[2])
     assert reader.gaps == 0
@@ -42,42 +42,44 @@ def test_readers_are_held_and_released(site: Site):
         site.train(number)
         site.publish()
         assert not reader.refresh()
-    assert {1, 2} <= set(files.numbers(site.place))
+    assert {1, 2} <= set(files.numbers(site.publications))
     fresh = site.reader()
     fresh.refresh()
     np.testing.assert_array_equal(fresh.read({"item": KEYS}).rows["item"], served[2])
-    assert release(site.place).number == 11
+    assert release(site.publications).number == 11
     for each in (reader, fresh):
         assert each.refresh()
         site.assert_served(each)
         each.close()
     site.train(12)
     site.publish()
-    assert 2 not in files.numbers(site.place)
+    assert 2 not in files.numbers(site.publications)
 
 
 def test_what_cannot_be(site: Site):
     with pytest.raises(PublicationError, match="no earlier publication"):
-        roll_back(site.place)
+        roll_back(site.publications)
     site.train(0)
     site.publish()
     with pytest.raises(PublicationError, match="no earlier publication"):
-        roll_back(site.place)
+        roll_back(site.publications)
     site.train(1)
     site.publish()
-    shutil.copytree(files.folder_of(site.place, 2), files.folder_of(site.place, 3))  # never named
+    shutil.copytree(
+        files.folder_of(site.publications, 2), files.folder_of(site.publications, 3)
+    )  # never named
     for number in (3, 7):
         with pytest.raises(PublicationError, match=rf"publications \[1, 2\]. Received: {number}"):
-            roll_back(site.place, number)
-    shutil.rmtree(files.folder_of(site.place, 1))
+            roll_back(site.publications, number)
+    shutil.rmtree(files.folder_of(site.publications, 1))
     with pytest.raises(PublicationError, match=r"publications \[\]. Received: 2"):
-        roll_back(site.place, 2)  # its base is gone
-    assert files.held(site.place) is None
-    assert release(site.place).number == 2
+        roll_back(site.publications, 2)  # its base is gone
+    assert files.held(site.publications) is None
+    assert release(site.publications).number == 2
 
 
 def test_the_command(site: Site, tmp_path: Path):
-    config = settings_of(tmp_path, site.place)
+    config = settings_of(tmp_path, site.publications)
     for number in range(2):
         site.train(number)
         site.publish()

@@ -43,8 +43,8 @@ def _predicted(model, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: Path):
-    graph, place = tmp_path / "graph", tmp_path / "publications"
-    reader = Reader(place, memory=site.settings.memory)
+    graph, publications = tmp_path / "graph", tmp_path / "publications"
+    reader = Reader(publications, memory=site.settings.memory)
     model = small_model()
     tfhybrid.export.serving_graph(model, graph)
     served = ServedModel(graph, reader)
@@ -52,7 +52,9 @@ def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: P
         served.predict({"price": [1]})
     with pytest.raises(PublicationError, match=r"No publication of .* has been read yet"):
         served.predict(_inputs(0))
-    export = StockExport(Reader(place, memory=site.settings.memory), graph, tmp_path / "stock")
+    export = StockExport(
+        Reader(publications, memory=site.settings.memory), graph, tmp_path / "stock"
+    )
     assert export.export() is None
     for round_ in range(2):
         site.put(200, seed=round_)
@@ -75,7 +77,7 @@ def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: P
 
 def test_a_publication_in_a_remote_store(tmp_path: Path, shm_directory: Path):
     """One: `ram://` appends to a file where real stores replace it (tests/soak/test_s3.py)."""
-    site = PublishedSite(tmp_path, shm_directory, place=f"ram://{uuid.uuid4().hex}/ads")
+    site = PublishedSite(tmp_path, shm_directory, publications=f"ram://{uuid.uuid4().hex}/ads")
     reader = site.reader()
     assert not reader.refresh()
     site.publish()

@@ -21,11 +21,11 @@ from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 def test_what_is_evicted_by_event_time_is_gone_from_readers(
     tmp_path: Path, shm_directory: Path, killed_after: int | None
 ):
-    place = storage.location(tmp_path / "publications")
+    publications = storage.location(tmp_path / "publications")
     policies = {"ads": {"item": native_policy(BY_TIME.admission, BY_TIME.eviction)}}
 
     def started() -> SyncUnit:
-        rules = {"ads": PublishRules(str(place), seconds=1e6, deltas=100)}
+        rules = {"ads": PublishRules(str(publications), seconds=1e6, deltas=100)}
         folder = tmp_path / "models"
         return SyncUnit(["ads"], folder, shm_directory, policies=policies, publish=rules)
 
@@ -33,7 +33,7 @@ def test_what_is_evicted_by_event_time_is_gone_from_readers(
     unit.models["ads"].open(SPEC, [])
     unit.models["ads"].begin("video", QueuePosition(0, 0))
     reference = forgetting.Table("item", BY_TIME, training.SGD(1.0), 0)
-    reader = Reader(place, name="ads", memory=shm_directory)
+    reader = Reader(publications, name="ads", memory=shm_directory)
     removed = 0
     for number in range(30):
         update = lease_update(number)
@@ -55,7 +55,7 @@ def test_what_is_evicted_by_event_time_is_gone_from_readers(
             np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5, err_msg=str(number))
     assert removed > 5
     reader.close()
-    late = Reader(place, name="ads", memory=shm_directory)
+    late = Reader(publications, name="ads", memory=shm_directory)
     late.refresh()
     np.testing.assert_array_equal(late.read({"item": KEYS}).rows["item"], found)
     late.close()

@@ -169,7 +169,7 @@ class Training:
     def _table(self, feature: str) -> TableConfig:
         """Returns the settings of all tables, with the differences for a feature's table."""
         common, own = self._settings.table, self._settings.tables.get(feature, OwnTable())
-        place = ("tables", feature) if own.model_fields_set else ("table",)
+        path = ("tables", feature) if own.model_fields_set else ("table",)
         fields = common.given() | own.given()
         makers: dict[str, Callable[[Any], Any]] = {
             "optimizer": _table_optimizer,
@@ -178,7 +178,7 @@ class Training:
             "storage": lambda each: FileTier(**each.given()),
             "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
         }
-        with self._named(*place):
+        with self._named(*path):
             arguments = {
                 name: makers[name](value) if name in makers and value is not None else value
                 for name, value in fields.items()
@@ -218,12 +218,12 @@ class Training:
         return chosen
 
     @contextlib.contextmanager
-    def _named(self, *place: str) -> Iterator[None]:
+    def _named(self, *path: str) -> Iterator[None]:
         """Puts a section's file, line and name in front of an error."""
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(f"{self._file.at(*place)}: {error}") from error
+            raise ConfigError(f"{self._file.at(*path)}: {error}") from error
 
 
 def _table_optimizer(settings: TableOptimizer) -> Any:

@@ -62,10 +62,10 @@ class Criteo(Text):
 
     @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        place = functools.partial(self.layout.place, unit)
+        location = functools.partial(self.layout.location, unit)
         (label,) = labels_of(self.label, None)
-        labels = columns.labels(table[label.column], place, label)
-        keys = {name: spelled_keys(table[name], place, HEXADECIMAL) for name in CATEGORIES}
+        labels = columns.labels(table[label.column], location, label)
+        keys = {name: spelled_keys(table[name], location, HEXADECIMAL) for name in CATEGORIES}
         numbers = {name: table[name].to_numpy() for name in NUMBERS}
         if self.bucketize:
             buckets = {name: _buckets(column) for name, column in numbers.items()}

@@ -90,23 +90,26 @@ class Csv(Text):
 
     @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        place = functools.partial(self.layout.place, unit)
+        location = functools.partial(self.layout.location, unit)
         return Clicks(
             {
-                name: columns.keys(table[name], place, self.missing_key)
+                name: columns.keys(table[name], location, self.missing_key)
                 for name in (*self.features, *self.strings)
                 if name not in self.lists
             }
             | {
                 name: columns.split_keys(
-                    table[name], place, self.separator, strings=name in self.strings
+                    table[name], location, self.separator, strings=name in self.strings
                 )
                 for name in self.lists
             },
             gathered(
                 self.label,
                 self.positive,
-                lambda label: columns.labels(table[label.column], place, label),
+                lambda label: columns.labels(table[label.column], location, label),
             ),
-            {name: columns.numbers(table[name], place, self.missing_value) for name in self.dense},
+            {
+                name: columns.numbers(table[name], location, self.missing_value)
+                for name in self.dense
+            },
         )

@@ -81,12 +81,12 @@ class Format(abc.ABC):
         return Clicks.concatenate([self.read_unit(unit) for unit in self.units(Path(path))])
 
 
-def malformed(place: str, expected: str, received: object) -> DataError:
+def malformed(location: str, expected: str, received: object) -> DataError:
     """Returns the error for a malformed value.
 
     Args:
-        place: Location of the value: the file, and the line, row or record.
+        location: Location of the value: the file, and the line, row or record.
         expected: Description of valid values.
         received: Value in the file.
     """
-    return DataError(f"{place}: expected {expected}. Received: {received!r}.")
+    return DataError(f"{location}: expected {expected}. Received: {received!r}.")

@@ -54,9 +54,9 @@ class Libfm(Text):
 
     @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        place = functools.partial(self.layout.place, unit)
+        location = functools.partial(self.layout.location, unit)
         (label,) = labels_of(self.label, None)
-        labels = columns.labels(table[label.column], place, label, (-1, 0, 1))
-        keys = {name: spelled_keys(table[name], place, ENTRY) for name in self.features}
+        labels = columns.labels(table[label.column], location, label, (-1, 0, 1))
+        keys = {name: spelled_keys(table[name], location, ENTRY) for name in self.features}
         is_click = label.kind == "click"
         return Clicks({**keys}, np.maximum(labels, 0) if is_click else labels)

@@ -67,17 +67,17 @@ class Parquet(Format):
     def read_unit(self, unit: Unit) -> Clicks:
         table = self._table(unit)
 
-        def place(name: str) -> columns.Place:
+        def location_in(name: str) -> columns.LocationOf:
             return lambda row: f"{unit.path}, column {name!r}, row {unit.first_row + row}"
 
         return Clicks(
-            {n: columns.keys(table[n], place(n), self.missing_key) for n in self.features},
+            {n: columns.keys(table[n], location_in(n), self.missing_key) for n in self.features},
             gathered(
                 self.label,
                 self.positive,
-                lambda each: columns.labels(table[each.column], place(each.column), each),
+                lambda each: columns.labels(table[each.column], location_in(each.column), each),
             ),
-            {n: columns.numbers(table[n], place(n), self.missing_value) for n in self.dense},
+            {n: columns.numbers(table[n], location_in(n), self.missing_value) for n in self.dense},
         )
 
     def _table(self, unit: Unit) -> pa.Table:

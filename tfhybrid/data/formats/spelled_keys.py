@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfhybrid.data.formats.columns import Place
+from tfhybrid.data.formats.columns import LocationOf
 from tfhybrid.data.formats.format import MISSING_KEY, malformed
 
 
@@ -39,14 +39,16 @@ HEXADECIMAL = Spelling(
 )
 
 
-def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> np.ndarray:
+def spelled_keys(
+    column: pa.ChunkedArray, location_of: LocationOf, spelling: Spelling
+) -> np.ndarray:
     """Returns the int64 keys of a column of texts; a missing text becomes `MISSING_KEY`.
 
     Each distinct text is parsed once.
 
     Args:
         column: Texts, or nulls for empty fields.
-        place: Function that describes the location of a row, for errors.
+        location_of: Function that describes the location of a row, for errors.
         spelling: Notation of the keys.
 
     Raises:
@@ -56,6 +58,8 @@ def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> n
     texts = encoded.dictionary
     odd = texts.filter(pc.invert(pc.match_substring_regex(texts, spelling.pattern)))
     if len(odd):
-        raise malformed(place(column.index(odd[0]).as_py()), spelling.expected, odd[0].as_py())
+        raise malformed(
+            location_of(column.index(odd[0]).as_py()), spelling.expected, odd[0].as_py()
+        )
     keys = np.append(spelling.parse(texts), MISSING_KEY)
     return keys[encoded.indices.fill_null(len(texts))]

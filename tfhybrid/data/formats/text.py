@@ -43,7 +43,7 @@ class Layout:
     empty_is_null: bool = False
     of_other_keys: str = ""
 
-    def place(self, unit: Unit, row: int) -> str:
+    def location(self, unit: Unit, row: int) -> str:
         """Returns the location of a row of a unit, for errors: the file, and the line from 1.
 
         Args:
@@ -170,9 +170,9 @@ def _parsed_naming_the_line(unit: Unit, text: pa.Buffer, layout: Layout) -> pa.T
         return _parsed(text, layout, use_threads=False)
     except pa.ArrowInvalid as error:
         row = re.search(r"Row #(\d+): ", str(error))
-        place = f"{unit.path}, line {unit.first_row + int(row[1])}" if row else str(unit.path)
+        location = f"{unit.path}, line {unit.first_row + int(row[1])}" if row else str(unit.path)
         columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
         hint = layout.of_other_keys if "to int64" in str(error) else ""
         raise DataError(
-            f"{place}: expected the columns {columns}. Received: {error}.{hint}"
+            f"{location}: expected the columns {columns}. Received: {error}.{hint}"
         ) from error

@@ -126,8 +126,8 @@ class TFRecord(Format):
             expected = "one value" if missing is None else "one value or none"
             odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
             if len(odd):
-                place = f"{unit.path}, feature {name!r}, record {unit.first_row + odd[0]}"
-                raise malformed(place, expected, f"{lengths[odd[0]]} values")
+                location = f"{unit.path}, feature {name!r}, record {unit.first_row + odd[0]}"
+                raise malformed(location, expected, f"{lengths[odd[0]]} values")
             filled = np.full(len(lengths), missing or 0, values.dtype)
             filled[lengths == 1] = values
             return filled
@@ -212,8 +212,10 @@ def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
     else:
         odd = ~np.isin(values, (0, 1))
     if len(rows := np.flatnonzero(odd)):
-        place = f"{unit.path}, feature {label.column!r}, record {unit.first_row + rows[0]}"
-        raise malformed(place, label.wanted, "another" if label.names else float(values[rows[0]]))
+        location = f"{unit.path}, feature {label.column!r}, record {unit.first_row + rows[0]}"
+        raise malformed(
+            location, label.wanted, "another" if label.names else float(values[rows[0]])
+        )
     if label.positive is not None:
         labels = values >= label.positive
     return labels.astype(np.int64 if label.kind == "class" else np.float32)

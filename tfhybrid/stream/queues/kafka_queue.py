@@ -165,11 +165,11 @@ class KafkaQueue(Queue):
             self._committers[group] = confluent_kafka.Consumer(
                 {"group.id": group, "enable.auto.commit": False, **self._settings}
             )
-        place = confluent_kafka.TopicPartition(
+        position = confluent_kafka.TopicPartition(
             self._partition.topic, self._partition.partition, offset
         )
         try:
-            self._committers[group].commit(offsets=[place], asynchronous=False)
+            self._committers[group].commit(offsets=[position], asynchronous=False)
         except confluent_kafka.KafkaException as error:
             raise self._failed("commit to", error) from error
 

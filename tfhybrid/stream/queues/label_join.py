@@ -178,8 +178,8 @@ class Join:
     def _state(self, end: QueuePosition) -> Mapping[str, str]:
         low = self._kept[0][0] if self._kept else self._click
         latest = "" if self._latest_impression is None else str(self._latest_impression)
-        places = (*end, *self._click, *low)
-        return {**dict(zip(_STATE, map(str, places), strict=True)), "latest_impression": latest}
+        numbers = (*end, *self._click, *low)
+        return {**dict(zip(_STATE, map(str, numbers), strict=True)), "latest_impression": latest}
 
     def _resume(self) -> None:
         begin, end = self._joined.begin(), self._joined.end()
@@ -187,8 +187,8 @@ class Join:
         last = last or self._last_record(begin, end)
         if last is None:
             return
-        places = [int(last.attributes[name]) for name in _STATE]
-        self._next, click, low = (QueuePosition(*places[i : i + 2]) for i in (0, 2, 4))
+        numbers = [int(last.attributes[name]) for name in _STATE]
+        self._next, click, low = (QueuePosition(*numbers[i : i + 2]) for i in (0, 2, 4))
         self._latest_impression = int(last.attributes["latest_impression"])
         self._click = low
         while self._click < click:

@@ -117,13 +117,13 @@ class LogQueue(Queue):
                 f"A record must not exceed {log_segment.MAX_BYTES} bytes. Received: {too_long}"
             )
         file = self._files[self._segments()[-1]]
-        with self._all_or_none(file, tail.place):
-            _write(file, b"".join(frames), tail.place)
+        with self._all_or_none(file, tail.byte):
+            _write(file, b"".join(frames), tail.byte)
             if self._fsync:
                 os.fdatasync(file)
         tail.offset += len(frames)
-        tail.place += sum(map(len, frames))
-        if tail.place >= self._segment_bytes:
+        tail.byte += sum(map(len, frames))
+        if tail.byte >= self._segment_bytes:
             self._begin_segment(tail.offset)
             self._forget_old()
         return self._tail.offset if self._tail else tail.offset
@@ -226,7 +226,7 @@ class LogQueue(Queue):
             ends = self._at_end(reader) if self._tail is not None else reader.ends_here()
         if not ends:
             raise CorruptFileError(
-                f"{log_segment.path_of(self._folder, first)} is damaged at byte {reader.place}, "
+                f"{log_segment.path_of(self._folder, first)} is damaged at byte {reader.byte}, "
                 f"where record {reader.offset} was expected"
             )
 
@@ -234,7 +234,7 @@ class LogQueue(Queue):
         cursor = self._cursors.get(offset)
         reader = self._reader(first)
         if cursor is not None and cursor[0] == first:
-            reader.offset, reader.place = offset, cursor[1]
+            reader.offset, reader.byte = offset, cursor[1]
         while reader.offset < offset:
             if reader.next() is None:
                 self._check_torn(first, reader, None)
@@ -245,7 +245,7 @@ class LogQueue(Queue):
         return reader
 
     def _remember(self, first: int, reader: SegmentReader) -> None:
-        self._cursors[reader.offset] = first, reader.place
+        self._cursors[reader.offset] = first, reader.byte
         self._cursors.move_to_end(reader.offset)
         if len(self._cursors) > _CURSORS:
             self._cursors.popitem(last=False)
@@ -295,7 +295,7 @@ class LogQueue(Queue):
             self._begin_segment(0)
             return
         tail = self._scanned(segments[-1])
-        torn = os.fstat(self._files[segments[-1]]).st_size - tail.place
+        torn = os.fstat(self._files[segments[-1]]).st_size - tail.byte
         if torn:
             self._cut(segments[-1], tail, torn)
         self._tail = tail
@@ -307,7 +307,7 @@ class LogQueue(Queue):
             log_segment.path_of(self._folder, first),
             torn,
         )
-        os.ftruncate(self._files[first], tail.place)
+        os.ftruncate(self._files[first], tail.byte)
         os.fsync(self._files[first])
 
     def _begin_segment(self, first: int) -> None:
@@ -328,11 +328,11 @@ class LogQueue(Queue):
             log_segment.path_of(self._folder, first).unlink()
 
     @contextmanager
-    def _all_or_none(self, file: int, place: int) -> Iterator[None]:
+    def _all_or_none(self, file: int, byte: int) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            os.ftruncate(file, place)
+            os.ftruncate(file, byte)
             raise OutOfSpaceError(
                 f"Cannot write records to the queue {self.name}: {error}. None was written. Free "
                 "disk space, then append them again"
@@ -346,9 +346,9 @@ class LogQueue(Queue):
         return self._tail
 
 
-def _write(file: int, content: bytes, place: int) -> None:
+def _write(file: int, content: bytes, byte: int) -> None:
     view = memoryview(content)
     while view:
-        written = os.pwrite(file, view, place)
-        place += written
+        written = os.pwrite(file, view, byte)
+        byte += written
         view = view[written:]

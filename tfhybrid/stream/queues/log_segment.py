@@ -81,34 +81,34 @@ class SegmentReader:
             readers may use it at the same time.
         path: Path of the file, for errors.
         offset: Offset of the first record to read.
-        place: Byte in the file at which that record begins.
+        byte: Byte in the file at which that record begins.
 
     Attributes:
         offset: Offset of the next record.
-        place: Byte in the file at which the next record begins.
+        byte: Byte in the file at which the next record begins.
     """
 
-    def __init__(self, file: int, path: Path, offset: int, place: int) -> None:
+    def __init__(self, file: int, path: Path, offset: int, byte: int) -> None:
         self._file = file
         self._path = path
         self.offset = offset
-        self.place = place
+        self.byte = byte
 
     def next(self) -> Record | None:
         """Returns the next record and advances, or `None` if it is incomplete or damaged."""
-        head = os.pread(self._file, _FRAME.size, self.place)
+        head = os.pread(self._file, _FRAME.size, self.byte)
         if len(head) < _FRAME.size:
             return None
         magic, size, crc = _FRAME.unpack(head)
         if magic != _FRAME_MAGIC or not _LENGTH.size <= size <= MAX_BYTES:
             return None
-        body = os.pread(self._file, size, self.place + _FRAME.size)
+        body = os.pread(self._file, size, self.byte + _FRAME.size)
         if len(body) < size or _crc(self.offset, body) != crc:
             return None
         (length,) = _LENGTH.unpack_from(body)
         attributes = json.loads(body[_LENGTH.size : _LENGTH.size + length])
         record = Record(body[_LENGTH.size + length :], attributes)
-        self.place += _FRAME.size + size
+        self.byte += _FRAME.size + size
         self.offset += 1
         return record
 
@@ -118,12 +118,12 @@ class SegmentReader:
         If a complete record follows, the record here was not torn by a killed writer but damaged
         later.
         """
-        rest = os.pread(self._file, os.fstat(self._file).st_size, self.place)
+        rest = os.pread(self._file, os.fstat(self._file).st_size, self.byte)
         start, skipped = rest.find(_FRAME_MAGIC, 1), 0
         while start > 0:
             skipped += 1  # maximum number of records before `start`
             for offset in range(self.offset + 1, self.offset + skipped + 1):
-                if SegmentReader(self._file, self._path, offset, self.place + start).next():
+                if SegmentReader(self._file, self._path, offset, self.byte + start).next():
                     return False
             start = rest.find(_FRAME_MAGIC, start + 1)
         return True

@@ -83,7 +83,7 @@ class Published:
         rules: Settings of the model's publications.
 
     Attributes:
-        place: Folder of the publications.
+        folder: Folder of the publications.
         last: Newest publication, and the same as a member of its chain; `None` if there is none
             that can be read.
         incarnation: Highest number of an incarnation; 0 without publications.
@@ -91,22 +91,22 @@ class Published:
     """
 
     def __init__(self, rules: PublishRules) -> None:
-        self.place = storage.location(rules.folder)
+        self.folder = storage.location(rules.folder)
         self.last: tuple[Publication, ChainMember] | None = None
         self.incarnation = 0
-        self.number = max(files.numbers(self.place), default=0)
-        for number in files.numbers(self.place):
+        self.number = max(files.numbers(self.folder), default=0)
+        for number in files.numbers(self.folder):
             try:
-                publication = files.read_manifest(self.place, number)
+                publication = files.read_manifest(self.folder, number)
             except TfhybridError:
                 continue  # incomplete or damaged
             self.incarnation = max(self.incarnation, publication.incarnation)
         try:
-            pointer = files.current(self.place)
+            pointer = files.current(self.folder)
             if pointer is not None:
                 self.number = max(self.number, pointer.number)
                 self.incarnation = max(self.incarnation, pointer.incarnation)
-                publication = files.read_manifest(self.place, pointer.number, pointer.crc)
+                publication = files.read_manifest(self.folder, pointer.number, pointer.crc)
                 member = ChainMember(pointer.number, pointer.crc, publication.bytes)
                 self.last = publication, member
         except TfhybridError as error:
@@ -138,7 +138,7 @@ class Publisher:
     def __init__(self, model: TargetModel, rules: PublishRules, earlier: Published) -> None:
         self.model = model
         self.rules = rules
-        self._place = earlier.place
+        self._folder = earlier.folder
         self._number = earlier.number
         self._last = earlier.last if model.knows_changes else None
         self._incarnation = earlier.incarnation + (0 if model.knows_changes else 1)
@@ -194,7 +194,7 @@ class Publisher:
             except (OSError, TfhybridError) as error:
                 self.counts["failed"] += 1
                 raise PublicationError(
-                    f"Model '{self.model.name}' could not be published to {self._place}: {error}"
+                    f"Model '{self.model.name}' could not be published to {self._folder}: {error}"
                 ) from error
             self.counts["published"] += 1
             self.bytes += publication.bytes
@@ -242,7 +242,7 @@ class Publisher:
         """Writes a publication and points readers to it."""
         auc = self._judged(snapshot, anyway)
         self._number += 1
-        folder = files.folder_of(self._place, self._number)
+        folder = files.folder_of(self._folder, self._number)
         unfinished = storage.begin(folder)
         try:
             try:
@@ -291,10 +291,10 @@ class Publisher:
 
     def _point_to(self, pointer: Pointer) -> None:
         try:
-            files.point_to(self._place, pointer)
+            files.point_to(self._folder, pointer)
         except OSError:
             # A remote store may have written the file before it failed.
-            if files.current(self._place) != pointer:
+            if files.current(self._folder) != pointer:
                 raise
 
     def _judged(self, snapshot: WeightSnapshot, anyway: bool) -> float | None:
@@ -321,18 +321,18 @@ class Publisher:
         reason = f"Model '{self.model.name}': {error}"
         _log.error("Withheld. %s", reason)
         try:
-            files.note_withheld(self._place, self.model.version, reason, wall_clock.now())
+            files.note_withheld(self._folder, self.model.version, reason, wall_clock.now())
         except OSError as failure:
-            _log.error("The reason could not be written to %s: %s", self._place, failure)
+            _log.error("The reason could not be written to %s: %s", self._folder, failure)
 
     def _prune(self) -> None:
         """Removes publications that are no longer needed; failures are logged and tried again."""
         try:
-            held = files.held(self._place)
+            held = files.held(self._folder)
             kept = self._kept({} if held is None else {held.number: held.crc})
-            for number in files.numbers(self._place):
+            for number in files.numbers(self._folder):
                 if number not in kept:
-                    storage.remove(files.folder_of(self._place, number), files.MANIFEST)
+                    storage.remove(files.folder_of(self._folder, number), files.MANIFEST)
         except (OSError, TfhybridError) as error:
             _log.warning(
                 "Model '%s': old publications could not be removed: %s", self.model.name, error
@@ -347,12 +347,12 @@ class Publisher:
         base, *deltas = self._chain()
         kept = {base.number, *(member.number for member in deltas)}
         for number, crc in others.items():
-            kept |= _members(files.read_manifest(self._place, number, crc))
-        older = [number for number in files.numbers(self._place) if number < base.number]
+            kept |= _members(files.read_manifest(self._folder, number, crc))
+        older = [number for number in files.numbers(self._folder) if number < base.number]
         chains = 1
         while older and chains < self.rules.keep:
             try:
-                members = _members(files.read_manifest(self._place, older[-1]))
+                members = _members(files.read_manifest(self._folder, older[-1]))
             except TfhybridError:
                 members = set()  # incomplete or damaged
             chains += bool(members)

@@ -108,9 +108,9 @@ class Pointer(NamedTuple):
     held: bool = False
 
 
-def folder_of(place: Location, number: int) -> Location:
+def folder_of(folder: Location, number: int) -> Location:
     """Returns the folder of a publication."""
-    return place / f"{number:010d}"
+    return folder / f"{number:010d}"
 
 
 def write_manifest(folder: Location, publication: Publication) -> ChainMember:
@@ -129,11 +129,11 @@ def write_manifest(folder: Location, publication: Publication) -> ChainMember:
     return ChainMember(publication.number, crc, publication.bytes)
 
 
-def read_manifest(place: Location, number: int, crc: int | None = None) -> Publication:
+def read_manifest(folder: Location, number: int, crc: int | None = None) -> Publication:
     """Reads the manifest of a publication.
 
     Args:
-        place: Folder of the target model's publications.
+        folder: Folder of the target model's publications.
         number: Number of the publication.
         crc: Checksum that the manifest must have. Default: any.
 
@@ -141,18 +141,18 @@ def read_manifest(place: Location, number: int, crc: int | None = None) -> Publi
         PublicationError: The publication does not exist, or has another checksum.
         CorruptFileError: The manifest is damaged.
     """
-    publication, checksum = read_with_crc(place, number)
+    publication, checksum = read_with_crc(folder, number)
     if crc is not None and checksum != crc:
         raise PublicationError(
-            f"{folder_of(place, number)} is another publication: its checksum must be {crc:08x}. "
+            f"{folder_of(folder, number)} is another publication: its checksum must be {crc:08x}. "
             f"Received: {checksum:08x}"
         )
     return publication
 
 
-def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
+def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
     """Returns a publication and the checksum of its manifest; raises as `read_manifest` does."""
-    path = folder_of(place, number) / MANIFEST
+    path = folder_of(folder, number) / MANIFEST
     try:
         crc, fields = _checked(path)
     except FileNotFoundError as error:
@@ -168,46 +168,46 @@ def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
         raise CorruptFileError(f"{path} does not describe a publication: {error!r}") from error
 
 
-def numbers(place: Location) -> list[int]:
+def numbers(folder: Location) -> list[int]:
     """Returns the numbers of all publications in a folder, ascending, incomplete ones included."""
-    if not place.is_dir():
+    if not folder.is_dir():
         return []
-    return sorted(int(each.name) for each in place.iterdir() if each.name.isdecimal())
+    return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
 
 
-def current(place: Location) -> Pointer | None:
+def current(folder: Location) -> Pointer | None:
     """Returns the pointer to the last publication, or `None` if there is none.
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
     """
-    return _pointer(place / CURRENT)
+    return _pointer(folder / CURRENT)
 
 
-def held(place: Location) -> Pointer | None:
+def held(folder: Location) -> Pointer | None:
     """Returns the pointer at which a rollback holds readers, or `None` without a rollback.
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
     """
-    pointer = _pointer(place / HELD)
+    pointer = _pointer(folder / HELD)
     return None if pointer is None else pointer._replace(held=True)
 
 
-def wanted(place: Location) -> Pointer | None:
+def wanted(folder: Location) -> Pointer | None:
     """Returns the pointer to the publication that readers must load, or `None` if there is none.
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
     """
-    return held(place) or current(place)
+    return held(folder) or current(folder)
 
 
-def point_to(place: Location, pointer: Pointer, name: str = CURRENT) -> None:
+def point_to(folder: Location, pointer: Pointer, name: str = CURRENT) -> None:
     """Points readers to a publication; replaces the pointer's file atomically.
 
     Args:
-        place: Folder of the target model's publications.
+        folder: Folder of the target model's publications.
         pointer: Publication to read.
         name: Name of the pointer's file, `CURRENT` or `HELD`. Default: `CURRENT`.
 
@@ -215,14 +215,14 @@ def point_to(place: Location, pointer: Pointer, name: str = CURRENT) -> None:
         OSError: The file cannot be written.
     """
     content = json.dumps([pointer.number, pointer.crc, pointer.incarnation]).encode()
-    storage.write_whole(place / name, b"%08x\n" % native.crc32c(content) + content)
+    storage.write_whole(folder / name, b"%08x\n" % native.crc32c(content) + content)
 
 
-def note_withheld(place: Location, version: int, reason: str, at: float) -> None:
+def note_withheld(folder: Location, version: int, reason: str, at: float) -> None:
     """Records the reason why the weights of a version are withheld.
 
     Args:
-        place: Folder of the target model's publications.
+        folder: Folder of the target model's publications.
         version: Version of the weights.
         reason: Reason, as text for people.
         at: Time, in seconds since 1970.
@@ -231,17 +231,17 @@ def note_withheld(place: Location, version: int, reason: str, at: float) -> None
         OSError: The file cannot be written.
     """
     content = json.dumps({"version": version, "reason": reason, "time": at}).encode()
-    storage.write_whole(place / WITHHELD, b"%08x\n" % native.crc32c(content) + content)
+    storage.write_whole(folder / WITHHELD, b"%08x\n" % native.crc32c(content) + content)
 
 
-def withheld(place: Location) -> dict[str, Any] | None:
+def withheld(folder: Location) -> dict[str, Any] | None:
     """Returns the last record of `note_withheld`, or `None`: version, reason and time.
 
     Raises:
         CorruptFileError: The file is damaged.
     """
     with contextlib.suppress(FileNotFoundError):
-        fields: dict[str, Any] = _checked(place / WITHHELD)[1]
+        fields: dict[str, Any] = _checked(folder / WITHHELD)[1]
         return fields
     return None
 

@@ -72,14 +72,14 @@ def write(
     Raises:
         OSError: A file cannot be written.
     """
-    place = folder / f"base-{base.journal:020d}"
-    if not place.exists():
-        with storage.appearing(place) as unfinished:
+    path = folder / f"base-{base.journal:020d}"
+    if not path.exists():
+        with storage.appearing(path) as unfinished:
             files = [(table, name, file.crc32c) for table, name, file in write_tables(unfinished)]
             content = json.dumps({**dataclasses.asdict(base), "files": files})
             crc = native.crc32c(content.encode())
             (unfinished / _MANIFEST).write_text(f"{crc:08x}\n{content}")
-    return place
+    return path
 
 
 def newest(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]] | None:
@@ -95,15 +95,15 @@ def newest(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]] | None:
         CorruptFileError: The newest base is damaged.
         OSError: A file cannot be read.
     """
-    places = sorted(folder.glob("base-*"))
-    return read(places[-1]) if places else None
+    bases = sorted(folder.glob("base-*"))
+    return read(bases[-1]) if bases else None
 
 
-def read(place: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
+def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
     """Reads the metadata of a base and checks the checksums of its files.
 
     Args:
-        place: Folder of the base, as returned by `write`.
+        folder: Folder of the base, as returned by `write`.
 
     Returns:
         The metadata, and the table and path of each file.
@@ -112,15 +112,17 @@ def read(place: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
         CorruptFileError: The base is damaged.
         OSError: A file cannot be read.
     """
-    crc, _, content = (place / _MANIFEST).read_text().partition("\n")
+    crc, _, content = (folder / _MANIFEST).read_text().partition("\n")
     if crc != f"{native.crc32c(content.encode()):08x}":
-        raise CorruptFileError(f"{place / _MANIFEST} is damaged: its checksum is not {crc[:8]}")
+        raise CorruptFileError(f"{folder / _MANIFEST} is damaged: its checksum is not {crc[:8]}")
     fields = json.loads(content)
     files = []
     for table, name, checksum in fields.pop("files"):
-        if native.crc32c(storage.read(place / name)) != checksum:
-            raise CorruptFileError(f"{place / name} is damaged: its checksum is not {checksum:08x}")
-        files.append((table, place / name))
+        if native.crc32c(storage.read(folder / name)) != checksum:
+            raise CorruptFileError(
+                f"{folder / name} is damaged: its checksum is not {checksum:08x}"
+            )
+        files.append((table, folder / name))
     fields["done"] = {
         queue: (
             QueuePosition(*frontier),
@@ -138,6 +140,6 @@ def remove_older(folder: Path, kept: Path) -> None:
         folder: Folder of the target model.
         kept: Folder of the oldest base to keep.
     """
-    for place in folder.glob("base-*"):
-        if place.name < kept.name:
-            shutil.rmtree(place)
+    for base in folder.glob("base-*"):
+        if base.name < kept.name:
+            shutil.rmtree(base)
