@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import os
 import re
-import select
 import signal
 import threading
 import time
+from multiprocessing import connection
 
 from tests.support.hosts import Hosts
 
@@ -88,7 +88,7 @@ class HostJob:
         deadline = time.monotonic() + seconds
         for pidfd in self._pidfds[: len(self.ranks)]:
             left = max(0.0, deadline - time.monotonic())
-            assert select.select([pidfd], [], [], left)[0], f"a rank runs on:\n{self.output}"
+            assert connection.wait([pidfd], left), f"a rank runs on:\n{self.output}"
         status = self._process.wait(max(0.1, deadline - time.monotonic()))
         self._reader.join(seconds)
         return status

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from pathlib import Path
 
 import numpy as np
@@ -234,7 +234,7 @@ def test_the_relay_ends_with_a_rank_that_was_killed(good: TlsFiles) -> None:
         relay = int(rank.stdout.readline())
         watched = os.pidfd_open(relay)
         rank.kill()
-    assert select.select([watched], [], [], 30)[0]
+    assert connection.wait([watched], 30)
     os.close(watched)
 
 
@@ -255,7 +255,7 @@ def test_a_forked_child_does_not_keep_the_relay(good: TlsFiles) -> None:
         tls.abandon()
         signal.pause()
     tls.close()
-    assert select.select([watched], [], [], 30)[0]
+    assert connection.wait([watched], 30)
     os.close(watched)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
