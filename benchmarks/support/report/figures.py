@@ -43,6 +43,7 @@ def _sides(summary: dict[str, Any]) -> Iterator[Figure]:
         yield side, f"{row['samples_per_second']:,}"
         yield f"{side}.milliseconds", f"{row['milliseconds_per_step']:.0f}"
         yield f"{side}.to_bound", f"{row['to_bound']:.2f}"
+        yield f"{side}.percent_of_bound", f"{100 * row['to_bound']:.0f}"
         if row["to_better_peer"]:
             yield f"{side}.to_better_peer", f"{row['to_better_peer']:.2f}"
         if "sent_megabytes_per_step" in row:
