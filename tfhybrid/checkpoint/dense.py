@@ -32,7 +32,11 @@ def saved_tables_of(model: keras.Model) -> dict[str, Table]:
 
 
 def variables_of(model: keras.Model) -> list[Any]:
-    """Returns all variables except tables; the order depends only on how the model is built."""
+    """Returns the variables of a model and its optimizer, trained or not, except tables.
+
+    Args:
+        model: Model that is built and compiled. Models built alike give the same order.
+    """
     return [*_common(model), *state_of(model.optimizer), *_own(model)]
 
 

@@ -72,7 +72,10 @@ class DenseKeeper:
         return None
 
     def resume(self, step: int) -> AnyPosition:
-        """Restores the state of a step, and keeps every state from now on.
+        """Restores the model to a step that the last run kept, and starts to keep later steps.
+
+        Every rank must call it with the same step. Later kept states are dropped; from now on, the
+        state after each training step is kept in memory.
 
         Args:
             step: Step to resume from; one of `KeptState.steps`.
@@ -81,8 +84,8 @@ class DenseKeeper:
             The position in the data after that step.
 
         Raises:
-            CheckpointError: The state of the random generators is damaged.
-            StoreError: The state cannot be read, or the position at that step is unknown.
+            CheckpointError: The random generators' part of the state is damaged.
+            StoreError: No state of that step can be read, or it does not tell the position.
         """
         content = self._kept.resume(step, self._size())
         noted_step, noted_batches, noted, *random = _split(content, self._note())
@@ -100,7 +103,7 @@ class DenseKeeper:
         return position
 
     def start(self, position: AnyPosition) -> None:
-        """Keeps every state from now on.
+        """Starts to keep the state of every step in memory, without restoring one.
 
         Args:
             position: Position at which training continues.

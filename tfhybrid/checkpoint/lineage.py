@@ -54,17 +54,20 @@ def note_restored(directory: Location, restored: int | None, steps: list[int]) -
 
 
 def claim(directory: Location, step: int) -> bool:
-    """Records that this job saves a step.
+    """Checks that this job may save a step, and records in this process that it does.
+
+    Rank 0 calls it before the checkpoint is written. Nothing in the directory changes.
 
     Args:
         directory: Directory of the checkpoints.
-        step: Step to save.
+        step: Step that the job is about to save.
 
     Returns:
-        Whether the step replaces a checkpoint.
+        Whether the directory already has a checkpoint of the same step, which will be replaced.
 
     Raises:
-        CheckpointError: The directory has steps that this job does not know.
+        CheckpointError: The directory has a step that this job has neither saved itself nor found
+            there when it restored (`note_restored`); another job saves there.
     """
     mine = _steps_of(directory)
     existing = stored.steps(directory)

@@ -53,7 +53,13 @@ class _Array:
 
 
 def no_history(rows: int) -> np.ndarray:
-    """Returns empty histories for `rows` rows, uint8 `[rows, 0]`."""
+    """Returns the `StoredRows.history` of rows for which none is stored: uint8 `[rows, 0]`.
+
+    The history of a row is the frequency and last use of its key, by which rows are evicted.
+
+    Args:
+        rows: Number of rows.
+    """
     return np.empty((rows, 0), np.uint8)
 
 

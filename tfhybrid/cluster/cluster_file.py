@@ -123,7 +123,7 @@ class Cluster:
 
     @property
     def token_file(self) -> Path:
-        """Path of the file with the cluster's token."""
+        """Path of the file with the cluster's secret token, by which its nodes authenticate."""
         return self.directory / "token"
 
 

@@ -85,10 +85,13 @@ def drain(cluster: Cluster, name: str) -> int:
 
 
 def add(cluster: Cluster) -> int:
-    """Starts the new nodes of an edited cluster file and balances the shards.
+    """Starts the new nodes of an edited cluster file, and plans which shards move to them.
+
+    Waits until the new nodes are ready, but not until a running job has moved its shards.
 
     Args:
-        cluster: Cluster file with more nodes than run now. The number of shards must not change.
+        cluster: Contents of the edited cluster file, with more nodes than run now and the same
+            number of shards.
 
     Returns:
         Number of shards that the running job has yet to move; 0 without a job.

@@ -157,10 +157,15 @@ def supervisor_of(directory: Path) -> int | None:
 
 
 def stop(cluster: Cluster) -> None:
-    """Stops the nodes of a cluster and waits until they have ended.
+    """Makes the supervisor of a cluster stop all nodes, and waits until the supervisor has ended.
+
+    The supervisor ends after its nodes. Any process of the same user on this host may call it.
+
+    Args:
+        cluster: Cluster to stop.
 
     Raises:
-        StoreError: No supervisor runs, or it did not end within 20 s.
+        StoreError: No supervisor runs, or the supervisor did not end within 20 s.
     """
     directory = cluster.directory
     pid = supervisor_of(directory)

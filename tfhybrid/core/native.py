@@ -33,7 +33,7 @@ _ERRORS: dict[int, type[errors.TfhybridError]] = {
 
 
 class OptimizerKind(enum.IntEnum):
-    """`tfhybrid::OptimizerKind`."""
+    """Algorithm of an optimizer, with the numbers of the C++ enum `tfhybrid::OptimizerKind`."""
 
     SGD = 1
     ADAGRAD = 2
@@ -44,7 +44,7 @@ class OptimizerKind(enum.IntEnum):
 
 
 class OptimizerFlag(enum.IntFlag):
-    """Bits of `tfhybrid::OptimizerConfig::flags`."""
+    """Options of an optimizer, as bits of the C++ field `tfhybrid::OptimizerConfig::flags`."""
 
     NESTEROV = 1
     AMSGRAD = 2

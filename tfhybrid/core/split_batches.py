@@ -74,8 +74,12 @@ def key_handle_of(ticket: int, owner: int, index: int) -> int:
 
     Args:
         ticket: Ticket of the batch.
-        owner: Host that owns the key.
-        index: Index of the key among the owner's keys of its table.
+        owner: Number of the host that owns the key.
+        index: Index of the key among those keys of one table in the batch that this host owns.
+
+    Returns:
+        The three numbers, unchecked, in the bits of one integer. The table is not a part of it:
+        a key handle is only valid together with its table.
     """
     return 1 << 62 | ticket << (OWNER_BITS + INDEX_BITS) | owner << INDEX_BITS | index
 
@@ -280,13 +284,15 @@ def receive_rows(engine: Engine, owner: int, link: socket.socket, peer: str) -> 
 def send(engine: Engine, rank: int, ticket: int, versions: Mapping[str, int]) -> None:
     """Makes an embedding node send the rows of a batch to a trainer; does not wait.
 
-    The node sends the rows once they lack no more updates than the batch allows.
+    The node waits for updates first: it sends a table's rows when the table misses at most
+    `staleness` of the updates up to the version in `versions`; `put` has set the `staleness` of
+    the batch. Any thread of the embedding node may call it.
 
     Args:
         engine: Engine of the embedding node.
         rank: Rank of the trainer.
         ticket: Ticket of the batch.
-        versions: Per table, the version with every update before the batch.
+        versions: Version of each table after all updates that come before the batch, by name.
     """
     engine.call("batch_send", ctypes.c_int64(rank), ctypes.c_int64(ticket), *_named(versions))
 

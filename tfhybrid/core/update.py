@@ -235,7 +235,8 @@ class Update:
         Args:
             learning_rates: Learning rate of each table.
             complaint: Combined complaint of all hosts, the same on all. Empty to apply the update.
-            dense_squares: See `post`.
+            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
+                Default 0.
         """
         self._call(
             "commit",
@@ -256,15 +257,18 @@ class Update:
         """Packs this rank's gradients of a step, for `exchange="all_ranks"`.
 
         Args:
-            keys: See `post`.
-            gradients: See `post`.
-            samples: See `post`.
-            event_time: See `post`.
-            skip: See `post`.
-            failure: See `post`.
+            keys: Keys of each table, int64 `[n]`, in any order, with repetitions.
+            gradients: Gradient of each key, float32 `[n, dim]` per table.
+            samples: Number of samples in the batch; 0 on a rank that has none left.
+            event_time: Time of the batch's latest event. Default: unknown.
+            skip: Whether a gradient is not finite; no rank then applies this step.
+            failure: Reason why there are no gradients. Every rank raises it as an error.
 
         Returns:
             Message to all ranks, int64 `[words]`.
+
+        Raises:
+            ConfigError: Shapes do not match.
         """
         contribution = self._contribution(keys, gradients, samples, event_time, skip, failure)
         return native.words(
@@ -282,12 +286,20 @@ class Update:
         *,
         dense_squares: float = 0.0,
     ) -> None:
-        """Lets the leader apply the messages of all ranks; every rank must call it.
+        """Applies the gradients of all ranks, for `exchange="all_ranks"`; does not wait.
+
+        Every rank must call it with the same arguments. The leader, which is one rank per host,
+        applies them to the tables of its host; on the other ranks the call only counts the step.
 
         Args:
-            messages: Messages of all ranks, int64 `[words]`, concatenated in the order of ranks.
+            messages: Results of `pack` of all ranks, int64 `[words]`, concatenated in the order of
+                ranks.
             learning_rates: Learning rate of each table.
-            dense_squares: See `post`.
+            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
+                Default 0.
+
+        Raises:
+            ConfigError: The number of learning rates is not the number of tables.
         """
         self._call(
             "apply_gathered",

@@ -69,7 +69,7 @@ class Connecting(Protocol):
         """
 
     def missing(self) -> list[str]:
-        """Returns descriptions of the ranks that are not connected yet."""
+        """Returns descriptions of the ranks that are not connected yet; empty if all are."""
 
     def close(self) -> None:
         """Stops connecting; connections that `step` returned stay open."""

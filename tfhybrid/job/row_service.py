@@ -115,7 +115,7 @@ class RowService:
 
     @property
     def is_connected(self) -> bool:
-        """Whether this rank is connected to the other hosts."""
+        """Whether this rank is connected to the leaders of all other hosts."""
         return self._connected
 
     def stop(self) -> None:

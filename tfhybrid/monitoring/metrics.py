@@ -261,7 +261,12 @@ def note_checkpoint(seconds: float, size: int) -> None:
 
 
 def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics of this process's job: values by label."""
+    """Yields the metrics that this process has counted: steps, samples, phases, exchanged bytes.
+
+    Yields:
+        A metric, and a dict of its values by the value of `Metric.label`, such as the name of a
+        phase; the key is `""` for a metric with a single value.
+    """
     counted = native.counters()
     yield STEPS, {"": counted["steps"]}
     yield SAMPLES, {"": counted["samples"]}
@@ -282,7 +287,17 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
 
 
 def of_store(report: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics of a job's tables and ranks on this host: values by label."""
+    """Yields the metrics of one job's store: its tables on this host, and its ranks on this host.
+
+    Any process on the host may call it.
+
+    Args:
+        report: Report of the job's store.
+
+    Yields:
+        A metric, and a dict with its values: for a metric of tables, the value of each table by
+        the table's name; for `RANKS`, the number of ranks by state, such as `"living"`.
+    """
     readable = [table for table in report.tables if not table.problem]
     tables = [table for table in readable if not table.name.endswith(native.WAITING_SUFFIX)]
     for metric, read in OF_TABLES:

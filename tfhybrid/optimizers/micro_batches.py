@@ -9,12 +9,14 @@ import tensorflow as tf
 
 
 class MicroBatches:
-    """Sums of this rank's dense gradients, samples and problems since its last exchange.
+    """Sums over this rank's micro-batches since it last exchanged gradients with other ranks.
 
-    The native core keeps and merges the sparse gradients (`update_ops.keep_gradients`).
+    Keeps the sum of the dense gradients, the number of samples, and the first problem: the
+    description of a gradient that is not finite. The native core keeps and merges the sparse
+    gradients (`update_ops.keep_gradients`). Only the training thread may call it.
 
     Args:
-        several: Whether a step may have more than one micro-batch.
+        several: Whether a step may have more than one micro-batch. If not, nothing is summed.
     """
 
     def __init__(self, several: bool) -> None:

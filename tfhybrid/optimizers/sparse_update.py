@@ -194,10 +194,14 @@ class SparseUpdate:
 def checked_gradients(
     proxies: Sequence[TableProxy], gradients: Sequence[Any]
 ) -> list[tf.IndexedSlices]:
-    """Checks the gradients of tables, and converts them to tensors.
+    """Checks the gradients of tables, and converts their values and indices to tensors.
+
+    Args:
+        proxies: Keras variables that stand for the tables, for the names in errors.
+        gradients: Gradient of each of these tables, in the same order.
 
     Raises:
-        UnsupportedError: A gradient is not the `tf.IndexedSlices` of a lookup.
+        UnsupportedError: A gradient is not a `tf.IndexedSlices`; it may be `None` or dense.
     """
     for proxy, gradient in zip(proxies, gradients, strict=True):
         if not isinstance(gradient, tf.IndexedSlices):

@@ -162,7 +162,7 @@ class TableOptimizer(Section):
 
 
 class AdmissionSettings(Section):
-    """The rule by which a key gets a row, `tfhybrid.Admission`."""
+    """Settings of `tfhybrid.Admission`, the rule by which a key gets a row."""
 
     updates: Count = Field(description="Number of updates in which a key must occur to get a row.")
     forget_after: Count | None = Field(
@@ -171,7 +171,7 @@ class AdmissionSettings(Section):
 
 
 class EvictionSettings(Section):
-    """The rules by which rows are removed, `tfhybrid.Eviction`."""
+    """Settings of `tfhybrid.Eviction`, the rules by which rows are removed."""
 
     unseen_steps: Count | None = Field(
         None, description="Number of updates without the key after which its row is removed."

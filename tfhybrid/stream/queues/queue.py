@@ -32,7 +32,7 @@ class Record:
 
     Args:
         payload: One row or many, encoded as in `tfhybrid.stream.queues.rows`.
-        attributes: Text fields that the writer stores with the payload. Default none.
+        attributes: Texts by name, which the writer stores with the payload. Default: none.
     """
 
     payload: bytes
@@ -108,10 +108,18 @@ class Queue(Protocol):
         """
 
     def begin(self) -> int:
-        """Returns the offset of the oldest record that is kept."""
+        """Returns the offset at which the queue begins: that of its oldest record, or `end()`.
+
+        Raises:
+            StreamError: The queue cannot be reached.
+        """
 
     def end(self) -> int:
-        """Returns the offset after the last record."""
+        """Returns the offset after the last record, which the next record gets or exceeds.
+
+        Raises:
+            StreamError: The queue cannot be reached.
+        """
 
     def close(self) -> None:
         """Closes files and connections. The queue cannot be used afterwards."""

@@ -13,7 +13,7 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class Saver:
-    """Thread that writes a base of each changed model at intervals.
+    """Thread that writes a base (a complete copy on disk) of each changed model at intervals.
 
     This keeps journals short: a restart replays only the updates since the last base. If a base
     cannot be written, the error is logged and the next round tries again; the journal still has all
@@ -33,7 +33,10 @@ class Saver:
         self._thread.start()
 
     def close(self) -> None:
-        """Saves the models that have changed, then ends the thread. Waits for both."""
+        """Saves the models that have changed, ends the saver's thread, and waits for its end.
+
+        An error in saving is logged, not raised. Not to be called by the saver's thread itself.
+        """
         self._ends.set()
         self._thread.join()
 

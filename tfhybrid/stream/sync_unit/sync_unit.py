@@ -32,26 +32,33 @@ from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
 class SyncUnit:
-    """Several target models, each with a folder, a journal and a lock of its own.
+    """The target models (weights to which trainers send updates) that one process serves.
 
-    The models are recovered from their folders, and the threads that save and publish are started.
+    Each model has a folder, a journal of its updates and a lock of its own. The constructor
+    recovers the models from their folders, and starts the threads that save and publish. One
+    thread constructs and closes the unit; the rest may be used by any thread.
 
     Args:
         models: Names of the target models.
-        folder: Folder that contains one folder for each model.
+        folder: Folder with one subfolder per model, which no other process may use.
         memory: Directory of the models' stores, in shared memory.
-        fsync: When the journals are forced to disk, as `LogQueue`'s `fsync`: `"always"` (default)
-            or `"never"`.
-        save_seconds: Time between two bases of a model, in seconds. Default: `None`, never.
-        policies: Policies of the tables, by model and table; see `ModelSpec.with_policies`.
-            Default: none.
+        fsync: When the journals reach the disk: `"always"` (default), before an update is
+            acknowledged, or `"never"`, when the kernel writes them.
+        save_seconds: Time between two bases (complete copies on disk) of a model, in seconds.
+            Default: `None`, never.
+        policies: Admission and eviction of keys, as fields of `native.RowPolicyStruct` by model,
+            table and field. Default: every key gets a row and keeps it.
         publish: Settings of publications, by model. Models without an entry are not published.
 
     Attributes:
         models: Target models by name.
-        publishers: Publishers by the name of their model.
-        calls: Functions that serve `RemoteModel`, by the name of the call. Any thread may call
-            them.
+        publishers: Publishers by the name of the model that they publish.
+        calls: Functions that answer the requests of `RemoteModel`, by the name of the request.
+
+    Raises:
+        NameTakenError: Another process uses a model's folder.
+        CorruptFileError: A model's newest base or journal is damaged.
+        OutOfSpaceError: Shared memory is full.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class Observed:
         return Observed(self.rows + other.rows, _coarser(times), scores)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the times and scores as a JSON object, without the number of rows."""
+        """Returns `times` and `scores` as a JSON object. `rows` is sent apart from it."""
         return {
             "times": [list(each) for each in self.times.items()],
             "scores": [[rank, *counts] for rank, counts in self.scores.items()],

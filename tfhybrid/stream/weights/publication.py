@@ -109,7 +109,7 @@ class Pointer(NamedTuple):
 
 
 def folder_of(folder: Location, number: int) -> Location:
-    """Returns the folder of a publication."""
+    """Returns the path of publication `number` in the folder of a model. Creates nothing."""
     return folder / f"{number:010d}"
 
 

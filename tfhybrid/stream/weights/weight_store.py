@@ -307,7 +307,7 @@ class WeightStore:
         self.optimizer_starts = dict(optimizer_starts)
 
     def close(self) -> None:
-        """Frees the memory. No other method may be called afterwards."""
+        """Frees the shared memory of the store. Afterwards the other methods must not be called."""
         self._engine.close_store()
 
     def _rows(self, name: str) -> int:
