@@ -98,6 +98,9 @@ class StreamSettings:
         Args:
             path: Path of `stream.yaml`.
 
+        Returns:
+            The settings, with defaults for fields that the file lacks.
+
         Raises:
             ConfigError: The file cannot be read, is not YAML, lacks a field, or has a field that is
                 unknown or has an invalid value.
@@ -196,7 +199,13 @@ class StreamSettings:
         return self.queues.get(name, str(Path(self.folder) / "queues" / name))
 
     def sync_unit(self) -> SyncUnit:
-        """Opens the sync unit in this process. The caller closes it."""
+        """Opens the sync unit, which holds the target models, in this process. Close it afterwards.
+
+        Raises:
+            ConfigError: A policy or a rule of publications is not valid.
+            NameTakenError: Another process runs the sync unit on the same folder.
+            CorruptFileError: A file of a target model is damaged.
+        """
         names = Routes(**self.routes).models
         return SyncUnit(
             names,
@@ -214,6 +223,9 @@ class StreamSettings:
         Args:
             name: Name of the target model.
             caller: Name of this process, for the sync unit's logs and errors.
+
+        Returns:
+            A client, which any thread may call.
         """
         return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
 
@@ -250,6 +262,10 @@ class StreamSettings:
         """Starts a thread that commits offsets to the broker; the caller closes it.
 
         Call `open_provider` first, which creates the topics.
+
+        Raises:
+            ConfigError: A setting is not valid.
+            StreamError: A broker cannot be reached.
         """
         models = Routes(**self.routes).models
         return OffsetCommitter(

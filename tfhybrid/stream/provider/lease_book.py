@@ -25,6 +25,9 @@ class _Open:
 class LeaseBook:
     """Leases of one queue for one target model, granted from the queue's head.
 
+    A lease is the right to train some rows; the head is the first row that is neither leased nor in
+    the model's weights; a fence is the number of a lease, which only grows.
+
     The caller passes the time and locks. `finish` ends a lease whose update is in the weights;
     `give_back` ends one whose update never will be, and returns its rows. An expired lease stays
     open until the caller knows which.
@@ -121,6 +124,10 @@ class LeaseBook:
     def held(self, fence: int, holder: str) -> Lease:
         """Returns an open lease of a holder.
 
+        Args:
+            fence: Fence of the lease.
+            holder: Name of the trainer that must hold the lease.
+
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
         """
@@ -137,7 +144,11 @@ class LeaseBook:
         return [each.lease for each in self._open.values() if each.expires <= now]
 
     def finish(self, fence: int) -> None:
-        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        """Ends a lease whose update is in the weights. Does nothing if the lease has ended already.
+
+        Args:
+            fence: Fence of the lease.
+        """
         if self._open.pop(fence, None) is not None:
             self._done += 1
 
@@ -145,6 +156,9 @@ class LeaseBook:
         """Ends a lease whose update will never be in the weights, and returns its rows to the head.
 
         Does nothing if the lease has ended already.
+
+        Args:
+            fence: Fence of the lease.
         """
         entry = self._open.pop(fence, None)
         if entry is not None:

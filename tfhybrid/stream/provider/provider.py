@@ -206,17 +206,41 @@ class Provider:
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
         """Extends a trainer's lease to its full lifetime from now on.
 
+        Args:
+            trainer: Name of the trainer.
+            model: Name of the target model.
+            queue: Name of the queue of the lease.
+            fence: Fence of the lease, `Lease.fence`.
+
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
         """
         self._queue(model, queue).renew(model, fence, trainer, time.monotonic())
 
     def finish(self, model: str, queue: str, fence: int) -> None:
-        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        """Ends a lease whose update is in the weights. Does nothing if the lease has ended already.
+
+        Args:
+            model: Name of the target model.
+            queue: Name of the queue of the lease.
+            fence: Fence of the lease, `Lease.fence`.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+        """
         self._queue(model, queue).finish(model, fence)
 
     def leave(self, trainer: str, model: str) -> None:
-        """Ends all leases of a trainer that stops. Their untrained rows are leased again."""
+        """Ends all leases of a trainer that stops. Rows that it has not trained are leased again.
+
+        Args:
+            trainer: Name of the trainer.
+            model: Name of the target model that it trained.
+
+        Raises:
+            LeaseRefusedError: There is no such model.
+            StreamError: A queue or the sync unit cannot be reached.
+        """
         for name in self._routes.queues_of(model):
             self._queues[name].leave(model, trainer)
 
@@ -224,11 +248,17 @@ class Provider:
         """Returns a model's lag in each of its queues, in records.
 
         The lag counts from the first row that is neither leased nor in the weights.
+
+        Returns:
+            Number of records by the name of the queue.
+
+        Raises:
+            LeaseRefusedError: There is no such model.
         """
         return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
 
     def close(self) -> None:
-        """Closes the queues."""
+        """Closes the queues. No other method may be called afterwards."""
         for queue in self._queues.values():
             queue.close()
 

@@ -20,7 +20,13 @@ from tfhybrid.stream.weights.lease import Lease, lease_fields, lease_from
 
 
 def provider_calls(provider: Provider) -> dict[str, Called]:
-    """Returns the functions of a provider that other processes may call, by name."""
+    """Returns the functions of a provider that other processes may call, by name.
+
+    Any thread may call the functions. `RemoteProvider` is their client.
+
+    Args:
+        provider: Provider whose methods are called.
+    """
 
     def lease(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
         fields = dict(arguments["request"])
@@ -65,15 +71,38 @@ class RemoteProvider:
         self._read = read
 
     def put(self, producer: str, number: int, record: Record) -> int:
-        """Puts the rows of a record into their queues; returns the number of new rows.
+        """Puts the rows of a record into their queues. Each record is stored once.
 
-        See `Provider.put`.
+        Args:
+            producer: Name of the producer.
+            number: Number of the record; it must increase from record to record of a producer.
+            record: Record with JSON or Arrow rows.
+
+        Returns:
+            Number of rows that were new; 0 if the record was stored before.
+
+        Raises:
+            StreamError: The record was not stored. Send it again with the same number.
+            DataError: There are too many bad rows.
         """
         arrays = {"record": np.frombuffer(record.payload, np.uint8)}
         return int(self._ask("put", arrays, producer=producer, number=number)[0])
 
     def lease(self, request: Request, *, wait_seconds: float = 0.0) -> GrantedWork | None:
-        """Requests a lease; returns `None` if there were no rows in time. See `Provider.lease`."""
+        """Requests a lease. A request with the same number again gets the same lease.
+
+        Args:
+            request: Request of the trainer.
+            wait_seconds: Maximum time to wait for rows. Default 0.
+
+        Returns:
+            The lease with its rows, or `None` if there were no rows in time.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue, or the lease is over.
+            PositionLostError: Retention has removed the next rows.
+            DataError: There are too many bad rows.
+        """
         fields = dataclasses.asdict(request)
         response, arrays = self._ask("lease", request=fields, wait_seconds=wait_seconds)
         if response is None:
@@ -84,19 +113,43 @@ class RemoteProvider:
         return GrantedWork(queue, lease, rows.batch_of(arrays["rows"].tobytes()))
 
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
-        """Extends a trainer's lease to its full lifetime from now on; see `Provider.renew`."""
+        """Extends a trainer's lease to its full lifetime from now on.
+
+        Args:
+            trainer: Name of the trainer.
+            model: Name of the target model.
+            queue: Name of the queue of the lease.
+            fence: Fence of the lease, `Lease.fence`.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
         self._ask("renew", trainer=trainer, model=model, queue=queue, fence=fence)
 
     def finish(self, model: str, queue: str, fence: int) -> None:
-        """Ends a lease whose update is in the weights; see `Provider.finish`."""
+        """Ends a lease whose update is in the weights. Does nothing if the lease has ended already.
+
+        Args:
+            model: Name of the target model.
+            queue: Name of the queue of the lease.
+            fence: Fence of the lease, `Lease.fence`.
+        """
         self._ask("finish", model=model, queue=queue, fence=fence)
 
     def leave(self, trainer: str, model: str) -> None:
-        """Ends all leases of a trainer that stops; see `Provider.leave`."""
+        """Ends all leases of a trainer that stops. Rows that it has not trained are leased again.
+
+        Args:
+            trainer: Name of the trainer.
+            model: Name of the target model that it trained.
+        """
         self._ask("leave", trainer=trainer, model=model)
 
     def lag(self, model: str) -> dict[str, int]:
-        """Returns a model's lag in each of its queues, in records; see `Provider.lag`."""
+        """Returns a model's lag in each of its queues, in records, by the name of the queue.
+
+        The lag counts from the first row that is neither leased nor in the weights.
+        """
         response: dict[str, int] = self._ask("lag", model=model)[0]
         return response
 

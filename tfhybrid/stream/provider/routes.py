@@ -87,6 +87,9 @@ class Routes:
         Args:
             batch: Rows that have all of `columns`.
             row: Number of the row in the batch.
+
+        Returns:
+            The row's values of `columns` as text, joined by `/`, whether a queue has them or not.
         """
         return _joined(batch[name][row].as_py() for name in self.columns)
 

@@ -133,6 +133,11 @@ class ServedQueue:
     def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:
         """Returns an open lease and its rows again, for a trainer that lost the first answer.
 
+        Args:
+            model: Name of the target model.
+            fence: Fence of the lease, `Lease.fence`.
+            holder: Name of the trainer.
+
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
         """
@@ -143,6 +148,12 @@ class ServedQueue:
     def renew(self, model: str, fence: int, holder: str, now: float) -> None:
         """Extends a lease to its full lifetime from `now` on.
 
+        Args:
+            model: Name of the target model.
+            fence: Fence of the lease, `Lease.fence`.
+            holder: Name of the trainer that holds the lease.
+            now: Time in seconds, from the clock of `grant`.
+
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
         """
@@ -150,12 +161,25 @@ class ServedQueue:
             self._books[model].renew(fence, holder, now)
 
     def finish(self, model: str, fence: int) -> None:
-        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        """Ends a lease whose update is in the weights. Does nothing if the lease has ended already.
+
+        Args:
+            model: Name of the target model.
+            fence: Fence of the lease, `Lease.fence`.
+        """
         with self._lock:
             self._books[model].finish(fence)
 
     def leave(self, model: str, holder: str) -> None:
-        """Ends the leases of a trainer that stops. Rows not in the weights return to the head."""
+        """Ends the leases of a trainer that stops. Rows not in the weights return to the head.
+
+        Args:
+            model: Name of the target model.
+            holder: Name of the trainer.
+
+        Raises:
+            StreamError: The sync unit does not answer.
+        """
         with self._lock:
             for lease in self._books[model].open:
                 if lease.holder == holder:

@@ -274,6 +274,9 @@ def settings_of(text: str) -> tuple[str, str, int]:
     Args:
         text: Address, `kafka://HOST:PORT/TOPIC[/PARTITION]`. The partition defaults to 0.
 
+    Returns:
+        The addresses of the servers, the topic, and the number of the partition.
+
     Raises:
         ConfigError: The address has another form.
     """

@@ -32,7 +32,7 @@ SUFFIX = ".log"
 
 
 def path_of(folder: Path, first: int) -> Path:
-    """Returns the path of the segment whose first record has the offset `first`."""
+    """Returns the path of the segment (a file of a queue) that begins with the offset `first`."""
     return folder / f"{first:020d}{SUFFIX}"
 
 
@@ -42,7 +42,7 @@ def first_of(path: Path) -> int:
 
 
 def header(first: int) -> bytes:
-    """Returns the header of a segment whose first record has the offset `first`."""
+    """Returns the bytes with which a segment begins whose first record has the offset `first`."""
     return _HEADER.pack(_MAGIC, _VERSION, native.crc32c(_OFFSET.pack(first)), first)
 
 
@@ -67,7 +67,12 @@ def check_header(path: Path, content: bytes) -> None:
 
 
 def frame(offset: int, record: Record) -> bytes:
-    """Returns the bytes that store a record at an offset of the queue."""
+    """Returns the bytes that store a record at an offset of the queue.
+
+    Args:
+        offset: Offset of the record in its queue, not in the file.
+        record: Record to store.
+    """
     attributes = json.dumps(dict(record.attributes), separators=(",", ":")).encode()
     body = _LENGTH.pack(len(attributes)) + attributes + record.payload
     return _FRAME.pack(_FRAME_MAGIC, len(body), _crc(offset, body)) + body

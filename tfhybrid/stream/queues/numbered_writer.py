@@ -104,7 +104,11 @@ class NumberedWriter:
         return len(new)
 
     def close(self) -> None:
-        """Writes the snapshot file and closes the queue."""
+        """Writes the snapshot file and closes the queue.
+
+        Raises:
+            OSError: The snapshot file cannot be written.
+        """
         self._save()
         self.queue.close()
 

@@ -34,13 +34,13 @@ class Taken:
 
 
 class QueueReader:
-    """A reader of a queue's rows, independent of how they are grouped into records.
+    """A reader of a queue's rows, independent of how the rows are grouped into records.
 
     Not thread-safe. The caller closes the queue.
 
     Args:
         queue: Queue to read.
-        schema: The declared columns.
+        schema: Columns that each row must have, with their types.
         letters: File for bad rows; `None` if another process reports them.
         on_lost: Behavior if retention has removed the rows to read: `"raise"`, or `"skip"` to
             read from the oldest record that is kept. Default `"raise"`.

@@ -67,6 +67,9 @@ class GroupCommit(Generic[Item]):
     def submit(self, item: Item) -> Any:
         """Commits an item, possibly together with those of other threads. Blocks until then.
 
+        Args:
+            item: Item to commit. The commit may run on another thread.
+
         Returns:
             The result with which `commit` settled the item's ticket.
 

@@ -32,7 +32,11 @@ class LeaseLedger:
         self.refused = 0
 
     def load(self, base: WeightBase) -> None:
-        """Takes terms and ranges from a base."""
+        """Takes the terms and the applied ranges that a base recorded.
+
+        Args:
+            base: Metadata of the base, a complete copy of the model on disk.
+        """
         self.terms = dict(base.epochs)
         for queue, (frontier, ranges) in base.done.items():
             self.applied[queue] = AppliedRanges(frontier, ranges)
@@ -65,6 +69,10 @@ class LeaseLedger:
 
     def revoke(self, queue: str, lease: Lease) -> bool:
         """Ends a lease, unless its rows are applied; returns whether they are.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease of the queue, granted by the current provider.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.

@@ -37,6 +37,9 @@ def write(snapshot: WeightSnapshot, folder: Location) -> WrittenRows:
         snapshot: Weights to write; the snapshot must stay frozen meanwhile.
         folder: Unfinished folder of the publication. On an error, files may remain in it.
 
+    Returns:
+        The files, and the numbers of rows, removed keys and bytes in them.
+
     Raises:
         NotFiniteError: A value is not finite; the message names table and key.
         OutOfSpaceError: The disk is full.

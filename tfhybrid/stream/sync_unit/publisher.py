@@ -77,7 +77,9 @@ class _NeedsBaseError(TfhybridError):
 class Published:
     """Publications of earlier processes, read when a publisher starts.
 
-    Publications that are incomplete or damaged are skipped; a damaged newest one is logged.
+    Publications that are incomplete or damaged are skipped; a damaged newest one is logged. A chain
+    is a base (all rows) and its deltas (the rows that changed). Each fresh start of the weights
+    gets a new incarnation number.
 
     Args:
         rules: Settings of the model's publications.
@@ -114,7 +116,7 @@ class Published:
 
     @property
     def weights(self) -> tuple[int, str] | None:
-        """Version and history of the newest publication, or `None`."""
+        """Number of updates and hash of updates of the newest publication, or `None`."""
         return None if self.last is None else (self.last[0].version, self.last[0].history)
 
 
@@ -158,6 +160,9 @@ class Publisher:
 
         Args:
             seconds: Time since the last publication, in seconds.
+
+        Returns:
+            Whether the time of the rules is over, or enough samples were trained.
         """
         rows = self.rules.rows
         enough = rows is not None and self.model.unpublished_rows >= rows

@@ -37,7 +37,7 @@ class PublisherClock:
             thread.start()
 
     def close(self) -> None:
-        """Publishes the last changes of each model, then ends the threads. Waits for both."""
+        """Publishes the last changes of each model, ends the threads, and waits for their end."""
         self._ends.set()
         for thread in self._threads:
             thread.join()

@@ -32,7 +32,12 @@ class WeightSnapshot(NamedTuple):
 
 
 def next_history(history: str, record: Record) -> str:
-    """Returns the hash of a history after one more record."""
+    """Returns the hash of all updates of a model, after one more record of its journal.
+
+    Args:
+        history: Hash before the record; empty for none.
+        record: Record that is added.
+    """
     digest = hashlib.blake2b(history.encode(), digest_size=8)
     digest.update(native.crc32c(record.payload).to_bytes(4, "little"))
     for name in sorted(record.attributes):

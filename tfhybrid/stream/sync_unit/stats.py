@@ -43,7 +43,14 @@ def as_dict(values: Values) -> dict[str, dict[str, float]]:
 def from_dict(
     fields: Mapping[str, Mapping[str, float]],
 ) -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics in the JSON of `as_dict`; skips metrics that this version lacks."""
+    """Yields the metrics in the JSON of `as_dict`; skips metrics that this version lacks.
+
+    Args:
+        fields: Values by the name of the metric and the label.
+
+    Yields:
+        A metric, and its values by label.
+    """
     for metric in metrics.OF_STREAM:
         if metric.name in fields:
             yield metric, dict(fields[metric.name])

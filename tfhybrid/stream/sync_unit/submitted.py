@@ -20,7 +20,11 @@ class Submitted(NamedTuple):
     record: Record
 
     def overlaps(self, other: Submitted) -> bool:
-        """Returns whether the leases of the two updates have rows in common."""
+        """Returns whether the leases of the two updates have rows in common.
+
+        Args:
+            other: Other update; updates from different queues never overlap.
+        """
         mine, theirs = self.update, other.update
         same = mine.queue == theirs.queue
         return same and mine.begin < theirs.end and theirs.begin < mine.end

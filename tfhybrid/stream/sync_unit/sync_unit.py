@@ -111,7 +111,10 @@ class SyncUnit:
         }
 
     def close(self) -> None:
-        """Publishes and saves the last changes, if that is enabled, and frees memory and files."""
+        """Publishes and saves the last changes, if that is enabled, and frees memory and files.
+
+        Call it once, after the server has stopped calling `calls`. Failures are logged, not raised.
+        """
         # In this order: the next process can only continue a chain of publications if its weights
         # are those that were published.
         self._clock.close()
@@ -169,7 +172,7 @@ class RemoteModel(TargetWeights):
     """Client of a target model in another process. Has the methods of `TargetModel`.
 
     Every method raises the errors of the `TargetModel` method, and `StreamError` if the sync unit
-    does not answer. `remote` determines which threads may call; its owner closes it.
+    does not answer. Thread-safe, as `remote` makes one call at a time; its creator closes `remote`.
 
     Args:
         remote: Connection to the sync unit.
@@ -187,7 +190,19 @@ class RemoteModel(TargetWeights):
         checkpoint: tuple[str, int] | None = None,
         states: np.ndarray | None = None,
     ) -> None:
-        """Creates the model's weights, unless they exist; see `TargetModel.open`."""
+        """Creates the model's weights, unless they exist: the first trainer's weights count.
+
+        Args:
+            spec: Specification of the model, without policies.
+            dense: Initial dense weights, in the order of `spec.shapes`.
+            checkpoint: Directory and step of a synchronous job's checkpoint, from which the sync
+                unit reads the tables. Default: `None`, the tables are empty.
+            states: Optimizer states of the dense weights in that job. Default: `None`, fresh ones.
+
+        Raises:
+            ConfigError: The model has another specification, or the weights do not fit.
+            CheckpointError: The sync unit cannot read the checkpoint.
+        """
         arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
         if states is not None:
             arrays["states"] = states
@@ -208,23 +223,46 @@ class RemoteModel(TargetWeights):
         self._ask("pass_over", queue=queue, lease=lease_fields(lease))
 
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:
-        """Applies an update; returns the version, and whether it was new (`TargetModel.apply`)."""
+        """Applies an update, unless the weights contain its rows: calling it again is harmless.
+
+        Args:
+            update: Update from a trainer.
+
+        Returns:
+            The version of the weights, and whether the update was new.
+
+        Raises:
+            LeaseRefusedError: The update is for another model, or its lease has ended.
+            ConfigError: The update has other tables, or a value that is not finite.
+        """
         record = update.to_record()
         payload = {"payload": np.frombuffer(record.payload, np.uint8)}
         (version, new), _ = self._ask("apply", payload, attributes=dict(record.attributes))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns rows by table, and the version that all of them have; see `TargetModel.read`."""
+        """Returns the rows of keys by table, all at the same version, and that version.
+
+        Args:
+            keys: Keys of each table, int64 `[n]`; the rows have their order.
+        """
         version, rows = self._ask("read", keys)
         return rows, int(version)
 
     def save(self) -> str:
-        """Writes a base; returns the path of its folder on the sync unit's host."""
+        """Writes a base (a complete copy of the model) on the sync unit's disk.
+
+        Returns:
+            Path of the base's folder on the sync unit's host.
+        """
         return str(self._ask("save")[0])
 
     def standing(self) -> dict[str, tuple[QueuePosition, int]]:
-        """Returns each queue's frontier and number of contained ranges behind it, by queue."""
+        """Returns which rows of each queue the weights contain, by queue.
+
+        Returns:
+            The frontier, before which all rows are contained, and the number of ranges after it.
+        """
         fields: dict[str, Any] = self._ask("standing")[0]
         return {
             queue: (QueuePosition(*frontier), ranges)
@@ -232,17 +270,32 @@ class RemoteModel(TargetWeights):
         }
 
     def publish(self, *, anyway: bool = False) -> dict[str, Any]:
-        """Publishes the changes as `Publisher.publish` does; returns `Publisher.status`."""
+        """Publishes the changes since the last publication.
+
+        Args:
+            anyway: Whether to publish even if the AUC has fallen. Default: no.
+
+        Returns:
+            Counts of publications, and figures of the last one.
+
+        Raises:
+            PublicationError: The model is not published, the weights are withheld, or the files
+                could not be written.
+        """
         status: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
         return status
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Returns the metrics of all models of the sync unit, as `stream_stats` does."""
+        """Returns the metrics of all models of the sync unit.
+
+        Returns:
+            Values by the name of the metric and the label, which is a model or a queue.
+        """
         values: dict[str, dict[str, float]] = self._ask("stats")[0]
         return values
 
     def saved(self) -> dict[str, int]:
-        """Returns each queue's offset before which the newest base contains all rows."""
+        """Returns the offset of each queue before which the newest base (on disk) has all rows."""
         offsets: dict[str, int] = self._ask("saved")[0]
         return offsets
 

@@ -39,8 +39,9 @@ class TargetModel(TargetWeights):
 
     An update is in the journal, with its lease, before it is applied and acknowledged. Updates that
     arrive while others are being written go to disk together (`GroupCommit`). After `kill -9` the
-    weights are recovered bit for bit from the last base and the journal after it, which has the
-    updates in the order in which they were applied. So weights and rows always belong together.
+    weights are recovered bit for bit from the last base (a complete copy on disk) and the journal
+    after it, which has the updates in the order in which they were applied. So weights and rows
+    always belong together.
 
     Methods that need weights raise `StreamError` until a trainer has opened the model.
 
@@ -48,9 +49,12 @@ class TargetModel(TargetWeights):
         name: Name of the model.
         folder: Folder of the journal and the bases. No other process may use it.
         memory: Directory of the model's store, in shared memory.
-        fsync: Argument `fsync` of the journal's `LogQueue`. Default `"always"`.
-        policies: Policies of the tables, by table; see `ModelSpec.with_policies`. Default: none.
-        published: Version and history of the last published weights. Default: nothing published.
+        fsync: When the journal reaches the disk: `"always"` (default), before an update is
+            acknowledged, or `"never"`, when the kernel writes it.
+        policies: Admission and eviction of keys, as fields of `native.RowPolicyStruct` by table.
+            Default: every key gets a row and keeps it.
+        published: Version of the last published weights, and hash of their updates. Default:
+            nothing published.
 
     Attributes:
         knows_changes: Whether all changes since the last publication are known.
@@ -202,13 +206,24 @@ class TargetModel(TargetWeights):
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns the rows of keys by table, all at the same version, and that version."""
+        """Returns the rows of keys by table, all at the same version, and that version.
+
+        Args:
+            keys: Keys of each table, int64 `[n]`; the rows have their order.
+        """
         return self._opened().read(keys)
 
     def save(self) -> Path:
-        """Writes a base, then removes older bases and the journal before it; returns its folder.
+        """Writes a base, a copy of the whole model on disk; removes older bases and old records.
 
-        Updates may be applied meanwhile. If it raises `OSError`, nothing was removed.
+        Updates may be applied meanwhile.
+
+        Returns:
+            Folder of the base.
+
+        Raises:
+            OSError: A file cannot be written. Nothing was removed.
+            StreamError: No trainer has opened the model yet.
         """
         with self._saving:
             return self._save()
@@ -267,6 +282,12 @@ class TargetModel(TargetWeights):
         Args:
             only_changed: Whether to freeze only the rows that changed since the last publication;
                 without effect unless `knows_changes`.
+
+        Yields:
+            The frozen weights. They are thawed when the block ends.
+
+        Raises:
+            StreamError: No trainer has opened the model yet.
         """
         with self._saving, contextlib.ExitStack() as stack:
             with self._lock:
@@ -297,12 +318,16 @@ class TargetModel(TargetWeights):
             return self._opened().digests()
 
     def saved(self) -> dict[str, int]:
-        """Returns each queue's offset before which the newest base contains all rows."""
+        """Returns the offset of each queue before which the newest base (on disk) has all rows."""
         with self._lock:
             return dict(self._saved)
 
     def standing(self) -> dict[str, tuple[QueuePosition, int]]:
-        """Returns each queue's frontier and number of contained ranges behind it, by queue."""
+        """Returns which rows of each queue the weights contain, by queue.
+
+        Returns:
+            The frontier, before which all rows are contained, and the number of ranges after it.
+        """
         with self._lock:
             return {
                 queue: (each.frontier, len(each.ranges))

@@ -73,7 +73,7 @@ def _tf_type(dtype: pa.DataType) -> tf.DType:
 
 
 def tensor_of(column: pa.Array) -> Any:
-    """Returns a column as a tensor. Lists become a ragged tensor."""
+    """Returns a column of Arrow as a tensor. A column of lists becomes a ragged tensor."""
     if pa.types.is_list(column.type):
         return tf.RaggedTensor.from_row_lengths(
             column.flatten().to_numpy(zero_copy_only=False),

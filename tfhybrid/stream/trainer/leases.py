@@ -30,7 +30,7 @@ _FAR = 2**53  # seconds; a float64 is exact to the second up to here
 
 
 class Leases:
-    """The leases of one trainer, one at a time. Not thread-safe.
+    """The leases (rights to train rows of a queue) of one trainer, one at a time. Not thread-safe.
 
     Args:
         config: Path of `stream.yaml`.
@@ -202,7 +202,11 @@ class Leases:
         return {name: rows[name] for name in keys}, spec.weights_of(rows)
 
     def observe(self, observed: Observed) -> None:
-        """Adds statistics of the lease's rows, to be sent with its update."""
+        """Adds statistics of the lease's rows, to be sent with its update by `send`.
+
+        Args:
+            observed: Statistics of rows of the current lease.
+        """
         self._observed += observed
 
     def send(
@@ -253,13 +257,21 @@ class Leases:
         return True
 
     def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
-        """Yields the model's metrics from the sync unit and the provider, with their values."""
+        """Yields the model's metrics from the sync unit and the provider, with their values.
+
+        Raises:
+            StreamError: The sync unit or the provider does not answer.
+        """
         yield from from_dict(self._unit.stats())
         lag = self._provider.lag(self.model)
         yield STREAM_LAG, {f"{self.model}/{queue}": float(count) for queue, count in lag.items()}
 
     def leave(self) -> None:
-        """Returns all untrained rows of this trainer to the provider. Call it after training."""
+        """Returns all untrained rows of this trainer to the provider. Call it after training.
+
+        Raises:
+            StreamError: The provider does not answer.
+        """
         self._work = None
         self._observed = Observed()
         self._provider.leave(self.trainer, self.model)

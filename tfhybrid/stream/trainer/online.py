@@ -75,17 +75,26 @@ class Online(keras.callbacks.Callback):
         self._in_lease = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Opens the target model in the sync unit, unless it is open."""
+        """Opens the target model in the sync unit, unless it is open. Called by Keras."""
         if self._push is None:
             self._open()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Reads the weights if a lease begins."""
+        """Reads the weights from the sync unit if a lease begins. Called by Keras.
+
+        Raises:
+            StreamError: The sync unit does not answer.
+        """
         if not self._in_lease and self._leases.batch() is not None:
             self._read()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sends the update of the lease if this was its last batch."""
+        """Sends the update of the lease if this was its last batch. Called by Keras.
+
+        Raises:
+            ConfigError: A value of the update is not finite.
+            StreamError: The sync unit or the provider does not answer.
+        """
         if self._leases.trained():
             self._in_lease = False
             pushed = self._opened().collect()
@@ -163,6 +172,9 @@ def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
     """Returns the dense weights that the sync unit holds.
 
     The states of random generators and of metrics belong to each trainer and are left out.
+
+    Args:
+        model: Keras model, built.
 
     Returns:
         The weights that gradients train, and the weights that they do not.

@@ -37,9 +37,11 @@ class Push(Protocol):
         """Returns the specification of the model for the sync unit."""
 
     def states(self) -> np.ndarray | None:
-        """Returns the optimizer's state of the dense weights, as `ModelSpec.rows_of_states` does.
+        """Returns the states (such as momenta) of the dense weights' optimizer.
 
-        `None` if the sync unit runs no optimizer for them.
+        Returns:
+            float32 `[rows, slots, DENSE_DIM]`, in the rows in which `ModelSpec.rows_of_states` puts
+            them; `None` if the sync unit runs no optimizer for the dense weights.
         """
 
     def begin(

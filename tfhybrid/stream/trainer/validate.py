@@ -55,7 +55,11 @@ class Validate(keras.callbacks.Callback):
         self._fence: int | None = None  # of the lease that was scored last
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Scores the first rows of a lease before its first batch is trained."""
+        """Scores the first rows of a lease before its first batch is trained. Called by Keras.
+
+        Raises:
+            ConfigError: The model has more or fewer than one output per row.
+        """
         work = self._leases.work
         if work is None or work.lease.fence == self._fence:
             return

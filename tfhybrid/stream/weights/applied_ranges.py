@@ -62,6 +62,9 @@ class AppliedRanges:
     def add(self, added: Range) -> None:
         """Adds a range.
 
+        Args:
+            added: Range to add: the positions of its first row and after its last row.
+
         Raises:
             StreamError: The range is empty, or some of its rows are in the set already.
         """

@@ -139,7 +139,7 @@ class ModelSpec:
 
     @property
     def stored_tables(self) -> dict[str, TableSpec]:
-        """`all_tables`, and the tables of keys that wait for admission to them."""
+        """The tables of `all_tables`, and the tables of keys that wait for admission to those."""
         waiting = {
             name + WAITING_SUFFIX: TableSpec(1, policy=table.policy)
             for name, table in self.tables.items()
@@ -235,6 +235,9 @@ def dense_rows(weights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns keys int64 `[n]` and rows float32 `[n, DENSE_DIM]` of dense weights.
 
     The weights are concatenated; the last row is padded with zeros.
+
+    Args:
+        weights: Weights of any shapes, float32.
     """
     flat = np.concatenate([np.ravel(np.asarray(each, np.float32)) for each in weights])
     count = -(-len(flat) // DENSE_DIM)
@@ -244,7 +247,12 @@ def dense_rows(weights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense_weights(rows: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-    """Returns the dense weights in the rows of `dense_rows`, with the given shapes."""
+    """Returns the dense weights in the rows of `dense_rows`, with the given shapes.
+
+    Args:
+        rows: Rows of `dense_rows`, float32 `[n, DENSE_DIM]`.
+        shapes: Shape of each weight, in the order of `dense_rows`.
+    """
     sizes = [int(np.prod(shape)) for shape in shapes]
     pieces = np.split(rows.reshape(-1)[: sum(sizes)], np.cumsum(sizes)[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]

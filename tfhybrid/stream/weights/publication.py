@@ -56,6 +56,8 @@ class PublishedFile(NamedTuple):
 class Publication:
     """Metadata of published weights.
 
+    A chain is a base (all rows) and the deltas (changed rows) that follow it.
+
     Args:
         number: Number of the publication.
         incarnation: Number of the history of weights; grows after a fall-back.
@@ -100,7 +102,10 @@ class Publication:
 
 
 class Pointer(NamedTuple):
-    """Reference to a publication. `held` tells whether a rollback holds readers there."""
+    """Reference to a publication by number, checksum of its manifest, and incarnation.
+
+    `held` tells whether a rollback holds readers there.
+    """
 
     number: int
     crc: int
@@ -117,6 +122,10 @@ def write_manifest(folder: Location, publication: Publication) -> ChainMember:
     """Writes the manifest of a publication; returns the publication as a member of its chain.
 
     Must be called after all other files are written: the manifest makes the publication complete.
+
+    Args:
+        folder: Folder of the publication.
+        publication: Metadata to write.
 
     Raises:
         OSError: The file cannot be written.
@@ -248,6 +257,13 @@ def withheld(folder: Location) -> dict[str, Any] | None:
 
 def read_file(folder: Location, file: PublishedFile) -> dict[str, np.ndarray]:
     """Reads the arrays of a publication's file.
+
+    Args:
+        folder: Folder of the publication.
+        file: File, as listed in `Publication.files`.
+
+    Returns:
+        Arrays by name.
 
     Raises:
         CorruptFileError: The file is missing or damaged, or is not the one that was published.

@@ -25,7 +25,7 @@ _MANIFEST = "base.json"
 
 @dataclasses.dataclass(frozen=True)
 class WeightBase:
-    """Metadata of a base.
+    """Metadata of a base: a complete copy of a target model on disk.
 
     Args:
         spec: Specification of the model, as JSON of `ModelSpec.to_json`.
@@ -83,7 +83,7 @@ def write(
 
 
 def newest(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]] | None:
-    """Reads the newest base of a target model; see `read`.
+    """Reads the metadata of the newest base of a target model; checks the checksums of its files.
 
     Args:
         folder: Folder of the target model.

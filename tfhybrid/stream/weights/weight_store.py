@@ -183,10 +183,10 @@ class WeightStore:
         return {name: self._engine.digest(name) for name in self._stored}
 
     def track_changes(self, cursor: str) -> None:
-        """Tracks changed rows from now on, for `frozen` with the same cursor.
+        """Starts to record which rows change, for `frozen` with the same cursor. No update may run.
 
         Args:
-            cursor: Name of the cursor; see `TableWriter.track_changes`.
+            cursor: Name of the record of changed rows; several may exist side by side.
         """
         for name in self._tables:
             self._writer(name).track_changes(cursor)
@@ -195,7 +195,7 @@ class WeightStore:
     def frozen(
         self, cursor: str = "", *, only_changed: bool = False
     ) -> Iterator[dict[str, FrozenTable]]:
-        """Freezes all tables for `write`; see `TableWriter.freeze`.
+        """Freezes all tables, so that `write` sees one version of them while updates go on.
 
         No update may be applied while the block is entered; within the block updates may be
         applied. If the block raises, the cursor gets the changed rows back.
@@ -246,13 +246,29 @@ class WeightStore:
         return written
 
     def write_part(self, name: str, part: int, path: Path) -> TableFile:
-        """Writes a part of a frozen table to a file; see `TableWriter.write_part`."""
+        """Writes a part of a frozen table to a file.
+
+        Args:
+            name: Name of the table.
+            part: Number of the part, below `FrozenTable.parts`.
+            path: Path of the file.
+
+        Returns:
+            Description of the file: its size, checksum and number of rows.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         return self._writer(name).write_part(part, path)
 
     def removed_keys(self, name: str, frozen: FrozenTable) -> np.ndarray:
         """Returns the keys whose rows were removed before the table was frozen, int64 `[n]`.
 
         A key may have got a new row since; readers must remove the old rows first.
+
+        Args:
+            name: Name of the table.
+            frozen: The frozen table.
         """
         return self._writer(name).removed_keys(frozen)
 
