@@ -27,6 +27,12 @@ def moves(view: View) -> list[Move]:
 
     A lost node keeps its shards, because only its memory has their rows. Without a ready node
     nothing moves.
+
+    Args:
+        view: Snapshot of the cluster.
+
+    Returns:
+        The moves that are still to be made; empty if the shards are balanced.
     """
     states = {name: node.state for name, node in view.nodes.items() if node.role == OWNING_ROLE}
     shards = {name: 0 for name in sorted(states) if states[name] == NodeState.READY}

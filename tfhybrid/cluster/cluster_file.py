@@ -39,9 +39,10 @@ class Role:
         count: Number of processes.
         command: Command line of a process. Default: empty, the built-in command of the role.
         cpus: Number of processors for each process. Default: 0, all of them.
-        numa: Number of the NUMA node whose processors and memory they use. Default: `None`, any.
-        shards: Number of shards of the slots, which is also the maximum number of embedding nodes;
-            0 in other roles.
+        numa: Number of the NUMA node whose processors and memory the processes use. Default:
+            `None`, any.
+        shards: Number of shards (equal parts of the key space), which is also the maximum number of
+            embedding nodes; 0 in other roles.
         script: Python file or module with the functions that create data sets; set only for data
             nodes.
     """
@@ -60,7 +61,7 @@ class Cluster:
 
     Args:
         launcher: Name of the launcher, which places, watches and restarts the processes.
-        directory: Directory of state, logs and token.
+        directory: Directory of logs, of the token, and of the metadata node's file of the cluster.
         listen: Address on which all nodes listen.
         port: Port of the metadata node.
         status_port: Port of the status page.
@@ -77,6 +78,12 @@ class Cluster:
     @classmethod
     def read(cls, path: Path) -> Cluster:
         """Reads and checks a cluster file.
+
+        Args:
+            path: Path of the YAML file.
+
+        Returns:
+            The contents, with defaults for fields that the file lacks.
 
         Raises:
             ConfigError: The file cannot be read, or a field is missing, unknown or invalid.
@@ -117,7 +124,11 @@ class Cluster:
         return [names[shard * len(names) // shards] for shard in range(shards)]
 
     def names(self, role: str) -> list[str]:
-        """Returns the names of a role's processes; empty if the file does not list the role."""
+        """Returns the names of a role's processes; empty if the file does not list the role.
+
+        Args:
+            role: Name of the role.
+        """
         count = self.roles[role].count if role in self.roles else 0
         return [f"{role}-{number}" for number in range(count)]
 

@@ -55,7 +55,14 @@ def up(cluster: Cluster) -> None:
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    """Returns the status of a cluster from its metadata node; see `status_of` for the fields.
+    """Returns the status of a cluster from its metadata node.
+
+    Args:
+        cluster: Cluster to ask.
+
+    Returns:
+        `epoch`, the allocation epoch; `nodes`, with state, address and numbers of each;
+        `allocation`, the node of each shard; `missing`, the names of the owners that are not ready.
 
     Raises:
         StoreError: The metadata node cannot be reached.
@@ -126,10 +133,14 @@ def add(cluster: Cluster) -> int:
 
 
 def down(cluster: Cluster) -> None:
-    """Stops the nodes of a cluster and waits until they have ended.
+    """Stops the nodes of a cluster and waits until the nodes have ended.
+
+    Args:
+        cluster: Cluster to stop.
 
     Raises:
-        StoreError: The cluster does not run.
+        ConfigError: The launcher is `ray`, and Ray is not installed or does not use its token.
+        StoreError: The cluster does not run, or did not end in time.
     """
     _LAUNCHERS[cluster.launcher].stop(cluster)
 

@@ -34,7 +34,7 @@ _END_SECONDS = 10.0
 
 
 class Supervisor:
-    """Runner of processes, which restarts each one that ends.
+    """Runner of processes on this machine, which restarts each one that ends.
 
     It runs until `stop`, or until all processes with `may_end` are done. Not thread-safe, but
     `stop` and `add` may be signal handlers.
@@ -68,7 +68,11 @@ class Supervisor:
         self._adding = True
 
     def run(self) -> None:
-        """Runs the processes until `stop`, or until all that may end are done, then ends them."""
+        """Runs the processes until `stop`, or until all that may end are done, then ends them.
+
+        Raises:
+            OSError: A process cannot be started.
+        """
         while not self._stopping and not self._done():
             if self._adding:
                 self._adding = False
@@ -144,7 +148,13 @@ def add(cluster: Cluster) -> None:
 
 
 def supervisor_of(directory: Path) -> int | None:
-    """Returns the process id of the supervisor of a directory, or `None` if none runs."""
+    """Returns the process id of the supervisor of a directory, or `None` if none runs.
+
+    Any process may call it. The supervisor is the process that starts and watches the nodes.
+
+    Args:
+        directory: Directory of the cluster, with the supervisor's lock.
+    """
     try:
         with (directory / "lock").open("r+") as lock:
             try:

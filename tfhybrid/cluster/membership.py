@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class NodeState(enum.StrEnum):
-    """State of a node, as the metadata node sees it."""
+    """State of a node, as the metadata node sees it: whether it may own shards and start a job."""
 
     REGISTERED = "joining"  # has registered, but sent no heartbeat yet
     READY = "ready"
@@ -55,7 +55,11 @@ class Node:
     draining: bool = False
 
     def lives_as(self, role: str) -> bool:
-        """Returns whether the node has this role and is not lost."""
+        """Returns whether the node has this role and is not lost.
+
+        Args:
+            role: Name of the role.
+        """
         return self.role == role and self.state != NodeState.LOST
 
 
@@ -109,6 +113,12 @@ class View:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> View:
         """Parses the output of `as_json`.
+
+        Args:
+            fields: Snapshot as JSON.
+
+        Returns:
+            The snapshot.
 
         Raises:
             KeyError, TypeError, ValueError: The fields are not a snapshot of this format.
@@ -197,6 +207,10 @@ class Membership:
 
         Does nothing if another incarnation has registered the name since.
 
+        Args:
+            name: Name of the node.
+            incarnation: Random id of the process that sent the heartbeat.
+
         Raises:
             KeyError: The node has never registered.
         """
@@ -207,6 +221,9 @@ class Membership:
 
     def drain(self, name: str) -> None:
         """Marks a node as draining: it starts no other job until its process is restarted.
+
+        Args:
+            name: Name of the node.
 
         Raises:
             StoreError: The node does not exist or is lost.
@@ -262,7 +279,13 @@ class Membership:
             return moved.epoch
 
     def set_state(self, name: str, incarnation: str, state: NodeState) -> None:
-        """Sets the state of a node, unless another incarnation has registered its name."""
+        """Sets the state of a node, unless another incarnation has registered its name.
+
+        Args:
+            name: Name of the node.
+            incarnation: Random id of the process to which the state belongs.
+            state: New state.
+        """
         with self._lock:
             node = self._view.nodes.get(name)
             if node is not None and node.incarnation == incarnation and node.state != state:
@@ -272,6 +295,9 @@ class Membership:
         """Returns the seconds since a node's last change; 0 if it has not changed yet.
 
         Changes before this process started do not count.
+
+        Args:
+            name: Name of the node.
         """
         with self._lock:
             return time.monotonic() - self._since.get(name, time.monotonic())

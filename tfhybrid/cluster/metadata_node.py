@@ -35,19 +35,22 @@ _log = logging.getLogger("tfhybrid.cluster")
 
 
 class MetadataNode:
-    """Server of the metadata node, which answers nodes and trainers.
+    """Server of the metadata node, which knows the nodes of a cluster and the owner of each shard.
 
     The caller runs `server`, which also closes the listener.
 
     Args:
-        membership: State of the cluster.
+        membership: Nodes and owners of shards, kept in a file.
         server_address: Host and port to listen on; port 0 means a free one.
-        token: Token of the cluster.
+        token: Secret that connections must send.
         tls: TLS relay of this process. Default: `None`, connections are not encrypted.
 
     Attributes:
         address: Host and port of the listener.
         server: Server that accepts and answers connections.
+
+    Raises:
+        OSError: The address is not available.
     """
 
     def __init__(
@@ -65,7 +68,13 @@ class MetadataNode:
         self.server = NodeServer(listener_socket, token, self._visit, tls=tls)
 
     def status(self) -> dict[str, object]:
-        """Returns the status of the cluster; see `status_of` for the fields. Thread-safe."""
+        """Returns the status of the cluster as a JSON-serializable object. Thread-safe.
+
+        Returns:
+            `epoch`, the allocation epoch; `nodes`, with state, address and numbers of each;
+            `allocation`, the node of each shard; `missing`, the names of the owners that are not
+            ready.
+        """
         with self._lock:
             return status_of(self._membership, dict(self._numbers))
 

@@ -15,10 +15,13 @@ from tfhybrid.settings import log_level
 
 
 def parsed_address(text: str) -> tuple[str, int]:
-    """Returns host and port of an address.
+    """Splits an address into host and port.
 
     Args:
         text: Address as `HOST:PORT`; an IPv6 host may be in brackets.
+
+    Returns:
+        Host, without brackets, and port.
 
     Raises:
         ConfigError: The text has another form, or the port is not between 1 and 65535.
@@ -33,6 +36,9 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 def read_token(path: Path) -> str:
     """Returns the token that a file contains.
+
+    Args:
+        path: Path of the token's file.
 
     Raises:
         ConfigError: The file cannot be read, or is empty.
@@ -64,8 +70,8 @@ class NodeOptions:
 
     Args:
         name: Name of the node, unique within the cluster.
-        metadata: Host and port of the metadata node.
-        token: Token of the cluster.
+        metadata: Host and port of the metadata node, which knows all nodes.
+        token: Secret of the cluster, by which nodes and trainers authenticate.
         listen: Address, and so the network, on which the node listens.
         port: Port on which the node listens; 0 for a free one.
         tls: TLS relay of the process. Default `None`: no encryption.

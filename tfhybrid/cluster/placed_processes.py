@@ -72,13 +72,27 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
 
 
 def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
-    """Writes processes to a file, for `read`. The file is replaced as a whole."""
+    """Writes processes to a file, which is replaced as a whole.
+
+    Args:
+        path: Path of the file.
+        processes: Processes that `read` will return.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     content = json.dumps([dataclasses.asdict(each) for each in processes], indent=1)
     write_whole(path, content.encode())
 
 
 def read(path: Path) -> list[PlacedProcess]:
     """Reads the processes that `write` has written.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The processes, in the order in which they were written.
 
     Raises:
         OSError: The file cannot be read.

@@ -75,6 +75,9 @@ class ProcessKeeper:
         """Returns process id, number of starts, and process id of the actor.
 
         The process id is `None` while the process does not run.
+
+        Returns:
+            The numbers by name: `pid`, `starts` and `keeper`.
         """
         return {"pid": self._watched.pid, "starts": self._watched.starts, "keeper": os.getpid()}
 
@@ -122,6 +125,9 @@ def start(cluster: Cluster) -> None:
 def stop(cluster: Cluster) -> None:
     """Stops the processes of a cluster and waits until they have ended.
 
+    Args:
+        cluster: Cluster to stop.
+
     Raises:
         ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
         StoreError: No Ray cluster can be reached, or the processes do not run.
@@ -133,9 +139,12 @@ def stop(cluster: Cluster) -> None:
 
 
 def told(cluster: Cluster) -> dict[str, dict[str, int | None]]:
-    """Returns `ProcessKeeper.told` of each process, by its name.
+    """Returns process id, number of starts, and actor's process id of each process, by its name.
 
     Left out are processes whose actor does not run at the moment.
+
+    Args:
+        cluster: Cluster that runs on Ray.
 
     Raises:
         ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.

@@ -36,6 +36,9 @@ def call_metadata(
         name: Name of this process, for logs and errors.
         tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
+    Returns:
+        The connection, over which one thread at a time may send requests.
+
     Raises:
         PeerDiedError: The metadata node cannot be reached.
     """
@@ -61,6 +64,9 @@ def look_up(
         name: Name of this process, for logs and errors.
         seconds: Maximum time to wait for nodes that are not ready, in seconds.
         tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
+
+    Returns:
+        The snapshot, in which every shard has a ready owner.
 
     Raises:
         StoreError: The metadata node cannot be reached or refuses this process, or a node was not

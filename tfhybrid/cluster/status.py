@@ -71,7 +71,11 @@ def status_of(
 
 
 def page_of(status: Mapping[str, Any]) -> str:
-    """Returns a status (see `status_of`) as an HTML page that reloads itself every 2 s."""
+    """Returns the status of a cluster as an HTML page that reloads itself every 2 s.
+
+    Args:
+        status: Result of `status_of`.
+    """
     columns = sorted({name for node in status["nodes"] for name in node["numbers"]})
     rows = [
         [
@@ -103,7 +107,11 @@ def page_of(status: Mapping[str, Any]) -> str:
 
 
 def metrics_of(status: Mapping[str, Any]) -> str:
-    """Returns a status (see `status_of`) in the text format of Prometheus."""
+    """Returns the status of a cluster in the text format of Prometheus.
+
+    Args:
+        status: Result of `status_of`.
+    """
     lines = [
         "# HELP tfhybrid_epoch Allocation epoch.",
         "# TYPE tfhybrid_epoch counter",
@@ -139,17 +147,17 @@ class _Server(ThreadingHTTPServer):
 class StatusServer:
     """HTTP server of the status page, on threads of its own.
 
-    It serves `/`, `/status.json` and `/metrics`, and listens once it is constructed.
+    The server serves `/`, `/status.json` and `/metrics`, and listens once it is constructed.
 
     Args:
         address: Host and port to listen on; port 0 means a free one.
-        token: Token of the cluster.
-        status: Function that returns the status; see `status_of`. Any thread may call it.
+        token: Secret of the cluster, which clients must send.
+        status: Function that returns the result of `status_of`. Any thread may call it.
         tls: Certificate files for HTTPS; clients need no certificate, because the token identifies
             them. Default: `None`, plain HTTP.
 
     Attributes:
-        port: Port on which it listens.
+        port: Port on which the server listens.
 
     Raises:
         OSError: The address is not available, or a certificate file cannot be used.

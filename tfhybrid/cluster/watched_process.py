@@ -22,17 +22,16 @@ _AGAIN_SECONDS = 0.5
 class WatchedProcess:
     """Process that a launcher keeps running. The first `look` starts it.
 
-    All calls must come from one thread: the kernel ends the process with the thread that started
-    it.
+    One thread must make all calls: the kernel ends the process with the thread that started it.
 
     Args:
         process: Process to run.
-        log: Path of the file that gets its output; appended to.
-        processors: Processors on which it runs; empty means all.
+        log: Path of the file to which the output of the process is appended.
+        processors: Processors on which the process runs; empty means all.
 
     Attributes:
         process: Process to run.
-        starts: Number of times it was started.
+        starts: Number of times the process was started.
         done: True once a process with `may_end` has ended with status 0; it is not restarted then.
     """
 
