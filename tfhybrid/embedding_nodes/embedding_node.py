@@ -49,10 +49,13 @@ ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 class EmbeddingNode:
     """Embedding node, with a store for each shard that the job has given it.
 
-    It listens and is registered once it is constructed; `run` serves the connections.
+    The node listens and is registered once it is constructed; `run` serves the connections.
 
     Args:
         options: Options of the node, as on its command line.
+
+    Raises:
+        OSError: The address is not available.
     """
 
     def __init__(self, options: NodeOptions) -> None:

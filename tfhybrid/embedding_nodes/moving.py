@@ -37,7 +37,9 @@ class UndecidedError(StoreError):
 
 
 class Mover:
-    """Mover of a job's shards when nodes register or drain; on rank 0 only.
+    """Mover of a job's shards to other nodes when nodes register or drain.
+
+    Only rank 0 has one. It moves shards between two steps, while all ranks wait.
 
     Args:
         engine: Engine of rank 0.
@@ -72,9 +74,9 @@ class Mover:
         self._tls = tls
 
     def planned(self) -> list[Move]:
-        """Returns the moves that the metadata node proposes, in order.
+        """Returns the moves that the metadata node proposes, in order; may be empty.
 
-        If it cannot be reached, that is logged and there are no moves.
+        If the metadata node cannot be reached, that is logged and there are no moves.
         """
         try:
             with contextlib.closing(self._call()) as metadata:

@@ -30,7 +30,7 @@ class NodeCalls:
     def ask(
         self, node: int, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Calls one node and waits for its answer; see `Caller.ask`.
+        """Calls one node and waits for its answer.
 
         Args:
             node: Number of the node, from 0.
@@ -69,7 +69,16 @@ class NodeCalls:
     def results(
         self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
     ) -> list[Any]:
-        """Calls all nodes as `ask_all` does, and returns the results without arrays."""
+        """Calls all nodes at once, waits for all answers, and returns the results without arrays.
+
+        Args:
+            call: Name of the call.
+            arguments: Arguments of the call, the same for all nodes.
+            arrays: Arrays to send with them. Default: none.
+
+        Raises:
+            TfhybridError: A node failed or is gone. The first failure is raised.
+        """
         return [result for result, _ in self.ask_all(call, arguments, arrays)]
 
     def replace(self, node: int, caller: Caller) -> Caller:

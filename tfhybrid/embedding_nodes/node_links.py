@@ -114,9 +114,12 @@ class NodeLinks:
             rank: Number of this rank; the same in every call.
             size: Number of ranks.
 
+        Returns:
+            The data set, which connects to the data nodes when it first needs them.
+
         Raises:
-            StoreError: Owners shall push rows and one of them cannot be reached, or the read log
-                cannot be written.
+            StoreError: The embedding nodes shall push rows and one of them cannot be reached, or
+                the read log cannot be written.
         """
         if self._book is None:
             self._book = TicketBook(lambda: split_batches.looked_up(self._engine), rank, size)
@@ -134,8 +137,10 @@ class NodeLinks:
     def paused(self) -> Iterator[list[Pausing]]:
         """Pauses this rank's data sets during the block; one thread at a time.
 
-        Waits first until no data set is busy with a data node. Yields the data sets that have an
-        epoch in progress.
+        Waits first until no data set is busy with a data node.
+
+        Yields:
+            The data sets that have an epoch in progress.
         """
         with self._epochs.paused() as feeds:
             yield feeds

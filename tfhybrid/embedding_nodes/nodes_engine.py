@@ -236,15 +236,15 @@ class NodesEngine(Engine):
             self.wait(name)
 
     def rows_have_moved(self) -> None:
-        """Records that a node received rows without the marks of what had changed in them.
+        """Records that a node received rows without the marks of which rows had changed.
 
-        The next save of each table under each cursor then contains all rows; see
-        `changes_are_lost`.
+        The next save of each table under each cursor (the record of changed rows that one kind of
+        save uses) then contains all rows.
         """
         self._moved = {name: set() for name in self.dims}
 
     def changes_are_lost(self, name: str, cursor: str) -> bool:
-        """Returns whether the next save of a table must contain all rows.
+        """Returns whether the next save of a table must contain all rows, because marks were lost.
 
         After `rows_have_moved` it returns true once for each table and cursor.
 
@@ -265,6 +265,9 @@ class NodesEngine(Engine):
 
         Args:
             name: Name of the table.
+
+        Returns:
+            The arguments, as JSON can represent them.
         """
         with contextlib.suppress(TfhybridError):  # a failed update changes nothing: still readable
             self.wait(name)

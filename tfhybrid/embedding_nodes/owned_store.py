@@ -123,7 +123,7 @@ class OwnedStore:
         }
 
     def take_batches(self, words: np.ndarray) -> None:
-        """Takes the batches of the node that had the rows before. `recover_store` restores them.
+        """Keeps the batches of the node that had the rows before; `recover_store` restores them.
 
         Args:
             words: Batches as `batches.copied` returns them, int64.
@@ -131,7 +131,7 @@ class OwnedStore:
         self._batches = words
 
     def close(self) -> None:
-        """Closes the store and its connections, if the job died before it did so.
+        """Closes the store and its connections, unless the job has closed them before it ended.
 
         The files stay for the job's next run if `resumes` was set.
         """

@@ -17,7 +17,9 @@ from tfhybrid.errors import StoreError, TfhybridError
 
 
 def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> None:
-    """Recovers the stores of all nodes, and brings nodes and host 0 to the newest version.
+    """Recovers the stores of all nodes after a restart, and repeats updates that some of them lack.
+
+    Rank 0 calls it, before training begins.
 
     Args:
         engine: Engine of rank 0, whose own store is recovered already.

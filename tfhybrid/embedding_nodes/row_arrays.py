@@ -11,7 +11,9 @@ from tfhybrid.core.row_block import RowBlock
 
 
 def arrays_of(block: RowBlock) -> dict[str, np.ndarray]:
-    """Returns the arrays by which a message carries rows: their history as bytes.
+    """Returns the arrays by which a message between nodes carries rows.
+
+    The history of a row (frequency and last use of its key, for eviction) is sent as bytes.
 
     Args:
         block: Rows; without states or history, their arrays are left out.
