@@ -29,10 +29,22 @@ class Owners(Protocol):
     """Connections to the embedding nodes that own the keys, such as `KeyLinks`."""
 
     def send(self, message: SentKeys, keys: list[dict[str, np.ndarray]]) -> None:
-        """Sends every owner its keys of a batch; `keys` has one dict per owner, by table."""
+        """Sends every owner its keys of a batch, and waits until all owners hold them.
+
+        Args:
+            message: Description of the batch.
+            keys: Keys of each owner, int64, by table.
+
+        Raises:
+            StoreError: An owner is lost.
+        """
 
     def drop(self, tickets: Sequence[int]) -> None:
-        """Tells all owners that they can free the keys of these batches."""
+        """Tells all owners that they can free the keys of these batches.
+
+        Args:
+            tickets: Numbers of the batches.
+        """
 
     def close(self) -> None:
         """Closes the connections."""
@@ -77,6 +89,9 @@ class Reading:
 
         Args:
             elements: All batches of `shard`, in order.
+
+        Yields:
+            The batches of this data node, in order.
         """
         if self.group_by == LABEL:
             elements = by_label(elements)
@@ -250,14 +265,21 @@ def _counts(keys: Sequence[Mapping[str, np.ndarray]]) -> dict[str, int]:
 
 
 def of_any_size(leaf: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the description of a leaf (of `told_by`) with an unknown number of samples."""
+    """Returns a description of a tensor, as `told_by` makes it, with an unknown number of samples.
+
+    Args:
+        leaf: Description of the tensor.
+    """
     return {**leaf, "shape": leaf["shape"] and [None, *leaf["shape"][1:]]}
 
 
 def told_by(spec: Any) -> dict[str, Any]:
-    """Returns the description of a leaf for messages: kind, dtype and shape of a `tf.TypeSpec`.
+    """Returns the description of a tensor for messages: kind, dtype and shape.
 
-    A size that is not known is `None`; a ragged one has a `ragged_rank`, too.
+    A size that is not known is `None`; a ragged tensor has a `ragged_rank`, too.
+
+    Args:
+        spec: The `tf.TypeSpec` of the tensor.
     """
     shape = None if spec.shape.rank is None else [*map(_side, spec.shape)]
     leaf: dict[str, Any] = {"kind": "dense", "dtype": spec.dtype.name, "shape": shape}

@@ -68,6 +68,9 @@ def from_arrays(
         ticket: Ticket of the batch, which key handles contain.
         owners: Hosts that the key handles name.
 
+    Returns:
+        The leaves, in order, with whole key handles.
+
     Raises:
         ValueError: The arrays are not an encoding of such leaves.
     """

@@ -21,7 +21,7 @@ Structure = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Leaf:
-    """A tensor of an element.
+    """A tensor of an element (one item of a data set, such as a batch of features and labels).
 
     Args:
         kind: `DENSE`, `RAGGED` or `SPARSE`.
@@ -37,6 +37,9 @@ class Leaf:
     @classmethod
     def of(cls, tensor: Any) -> Leaf:
         """Returns a tensor or array as a leaf; a `Leaf` is returned unchanged.
+
+        Args:
+            tensor: TensorFlow tensor of any kind, NumPy array, number, or `Leaf`.
 
         Raises:
             ConfigError: The tensor contains something else than numbers.
@@ -79,7 +82,12 @@ def flatten(element: Any) -> tuple[Structure, list[Any]]:
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
-    """Returns the element with this structure and these leaves; the inverse of `flatten`."""
+    """Returns the element with this structure and these leaves; the inverse of `flatten`.
+
+    Args:
+        structure: Structure from `flatten`.
+        leaves: Leaves in the order of their numbers.
+    """
     ((kind, content),) = structure.items()
     if kind == "leaf":
         return leaves[content]
@@ -93,6 +101,9 @@ def features_of(structure: Structure) -> dict[str, int]:
     """Returns the number of each feature's leaf, by the feature's name.
 
     The features are those of the structure's dict, or of the dict that a tuple or list begins with.
+
+    Args:
+        structure: Structure from `flatten`.
 
     Raises:
         ConfigError: There is no such dict.

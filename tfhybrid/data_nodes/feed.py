@@ -76,13 +76,24 @@ class RowsSent(Protocol):
         """Waits until all updates so far are applied; returns the version of each table then."""
 
     def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
-        """Announces the table versions at which a batch is read, or `staleness` updates earlier."""
+        """Announces that the rows of a batch will be pushed.
+
+        Args:
+            ticket: Ticket of the batch.
+            versions: Version of each table after all updates before the batch, by name.
+            staleness: Maximum number of these updates that the rows may lack.
+        """
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Frees the rows of these batches."""
+        """Frees the rows of batches that are looked up no more, given by their tickets."""
 
     def name(self, ticket: int, batch: str) -> None:
-        """Tells the read log the identity (text of `BatchId`) of the batch with a ticket."""
+        """Tells the log of the versions that were read which batch has a ticket.
+
+        Args:
+            ticket: Ticket of the batch.
+            batch: Identity of the batch, the text of a `BatchId`.
+        """
 
     def note(self, function: str) -> None:
         """Logs the staleness of the rows, at the end of an epoch of the function's data set."""
@@ -181,7 +192,7 @@ class Feed:
             raise
 
     def settle(self) -> None:
-        """Receives the batches that were requested: then owners hold all their keys.
+        """Receives the batches that were requested, so that owners hold all keys of the data set.
 
         Call it only while this data set is paused by `OpenEpochs`.
 
@@ -194,7 +205,7 @@ class Feed:
             self._answer(request)
 
     def follow(self) -> None:
-        """Tells data nodes to send keys to the current owners.
+        """Tells data nodes to send keys to the nodes that own the shards now.
 
         Call it only while this data set is paused by `OpenEpochs`. A data node that cannot be
         reached is connected again with the next request.

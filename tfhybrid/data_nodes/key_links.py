@@ -26,9 +26,13 @@ _CONNECT_SECONDS = 30.0
 
 
 def renamed_delivery(name: str) -> str:
-    """Returns the name of a delivery, also for its old name.
+    """Returns the name of a delivery, also for its old name, which it warns of.
 
-    The caller is a function with `renamed_arguments`, and its own caller gets the warning.
+    Only a function with `renamed_arguments` may call it: the warning names the line that called
+    that function.
+
+    Args:
+        name: Name of the delivery, new or old.
     """
     return renamed_value(name, request="pull", notice="notify", unasked="push", stacklevel=5)
 
@@ -115,6 +119,9 @@ class KeyLinks:
             silence: Time in seconds after which a silent node counts as lost.
             tls: Certificates for TLS; `None` (default) for plain connections.
 
+        Returns:
+            The connections.
+
         Raises:
             StoreError: An owner cannot be reached.
         """
@@ -172,6 +179,9 @@ class KeyLinks:
     def drop(self, tickets: Sequence[int]) -> None:
         """Tells all owners that they can free the keys of these batches.
 
+        Args:
+            tickets: Numbers of the batches.
+
         Raises:
             StoreError: An owner is lost.
         """
@@ -189,6 +199,9 @@ def key_calls(engine: Engine) -> dict[str, Called]:
 
     Args:
         engine: Engine of the embedding node.
+
+    Returns:
+        Functions that one connection's thread calls; each answers one kind of message.
     """
 
     def put_batch(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:

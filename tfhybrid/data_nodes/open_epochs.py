@@ -9,13 +9,16 @@ from typing import Protocol
 
 
 class Pausing(Protocol):
-    """A data set with an open epoch, such as `Feed`. Call both methods only while it is paused."""
+    """A data set with an open epoch, such as `Feed`.
+
+    Its methods may only be called while `OpenEpochs.paused` holds the data set.
+    """
 
     def settle(self) -> None:
-        """Receives the batches that were requested: then owners hold all their keys."""
+        """Receives the batches that were requested, so that owners hold all keys of a data set."""
 
     def follow(self) -> None:
-        """Tells data nodes to send keys to the current owners."""
+        """Tells data nodes to send keys to the nodes that own the shards now."""
 
 
 class OpenEpochs:
@@ -49,7 +52,10 @@ class OpenEpochs:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Context in which a data set talks to data nodes; waits to enter while all are paused."""
+        """Context in which a data set talks to data nodes; waits to enter while all are paused.
+
+        Any thread may enter it, also several at the same time.
+        """
         with self._changed:
             self._changed.wait_for(lambda: not self._paused)
             self._working += 1

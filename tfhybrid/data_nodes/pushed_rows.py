@@ -68,11 +68,11 @@ class EngineRows:
         split_batches.forget(self._engine, tickets)
 
     def name(self, ticket: int, batch: str) -> None:
-        """Tells the read log which batch has a ticket.
+        """Tells the read log (the log of versions that were read) which batch has a ticket.
 
         Args:
             ticket: Ticket of the batch.
-            batch: Name of the batch; see `BatchId.text`.
+            batch: Identity of the batch, the text of a `BatchId`.
         """
         self._log.name(ticket, batch)
 

@@ -55,7 +55,7 @@ class ReadLog:
 
         Args:
             ticket: Ticket of the batch.
-            batch: Name of the batch, which its lines contain.
+            batch: Identity of the batch, the text of a `BatchId`; the lines of the log contain it.
         """
         with self._lock:
             self._batches[ticket] = batch

@@ -57,6 +57,9 @@ class Declared:
     def from_json(cls, fields: Mapping[str, Any]) -> Declared:
         """Returns the inverse of `as_json`.
 
+        Args:
+            fields: Fields from the message.
+
         Raises:
             KeyError, TypeError, ValueError: A field is missing or malformed.
         """
@@ -93,6 +96,9 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         structure: Structure of the batch.
         leaves: Leaves of the batch, with keys.
         ticket: Ticket of the batch, 0 to `TICKETS` - 1.
+
+    Returns:
+        Both halves, and the digest of the batch.
 
     Raises:
         ConfigError: A feature contains something else than integers, or the batch has more keys

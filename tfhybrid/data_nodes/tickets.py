@@ -38,7 +38,11 @@ class Holding:
         return sum(each.size for each in self._held)
 
     def add(self, held: _Held) -> None:
-        """Adds a batch that is handed out."""
+        """Adds a batch that is handed out.
+
+        Args:
+            held: Ticket and size of the batch.
+        """
         self._held.append(held)
 
     def done(self) -> list[int]:
