@@ -48,6 +48,12 @@ class Invitation:
     def from_json(cls, text: str) -> Invitation:
         """Parses the output of `to_json`.
 
+        Args:
+            text: Line of JSON from rank 0.
+
+        Returns:
+            The invitation.
+
         Raises:
             ValueError, TypeError: The text is not an invitation.
         """
@@ -59,9 +65,12 @@ class Connecting(Protocol):
     """One rank's side of connecting with the others. One thread calls all methods."""
 
     def step(self, seconds: float) -> Mapping[socket.socket, RankIdentity]:
-        """Works on the connections for about `seconds`; returns new connections and their peers.
+        """Works on the connections for about `seconds` and returns those that are new.
 
         The caller closes the sockets.
+
+        Returns:
+            The sockets, and the rank at the other end of each.
 
         Raises:
             StoreError: This rank cannot connect, so the job cannot start.
@@ -114,7 +123,13 @@ class Gathering:
         self._stored = False  # whether the server has the invitation
 
     def step(self, seconds: float) -> dict[socket.socket, RankIdentity]:
-        """Accepts ranks for up to `seconds`; returns new connections and their ranks.
+        """Accepts ranks for up to `seconds` and returns the connections that are new.
+
+        Args:
+            seconds: Maximum time to wait.
+
+        Returns:
+            The sockets, and the rank at the other end of each. The caller closes the sockets.
 
         Raises:
             LauncherGoneError: The launcher has ended.
@@ -185,6 +200,12 @@ class Calling:
 
     def step(self, seconds: float) -> dict[socket.socket, RankIdentity]:
         """Gets the invitation and tries to connect; returns the connection once it is made.
+
+        Args:
+            seconds: Maximum time to wait.
+
+        Returns:
+            The socket and the identity of rank 0, or nothing yet. The caller closes the socket.
 
         Raises:
             StoreError: Rank 0 could not be reached for 30 s.

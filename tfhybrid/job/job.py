@@ -87,9 +87,15 @@ class Job:
         return None if self.on_nodes is None else self.on_nodes.links
 
     def follow_nodes(self) -> int:
-        """Moves rows away from draining nodes and to new ones; see `node_access.follow`.
+        """Moves rows away from draining nodes (which are to be stopped) and to new ones.
 
-        Every rank must call it. Returns the number of moved shards; 0 without embedding nodes.
+        Every rank must call it, between two steps.
+
+        Returns:
+            Number of shards that were moved; 0 without embedding nodes.
+
+        Raises:
+            TfhybridError: On all ranks: an update has failed, or a node cannot be reached.
         """
         return 0 if self.on_nodes is None else node_access.follow(self.on_nodes)
 
@@ -121,6 +127,8 @@ class Job:
 
     def connect_owners(self) -> None:
         """Connects this rank to the owners of sharded rows and to hosts that need its updates.
+
+        Any thread may call it; later calls do nothing.
 
         Raises:
             StoreError: An owner cannot be reached.
@@ -168,7 +176,7 @@ _current: Job | None = None
 
 
 def current_job() -> Job:
-    """Returns the running job.
+    """Returns the job that `tfhybrid.init` has started in this process. Any thread may call it.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.

@@ -25,6 +25,8 @@ def shorten() -> None:
     """Sets an exception hook that shortens errors caused by the end of another rank.
 
     A second call does nothing. Other errors go to the hook that was set before.
+
+    Only the main thread should call it: the hook is that of the process (`sys.excepthook`).
     """
     before = sys.excepthook
     if getattr(before, "shortens", False):

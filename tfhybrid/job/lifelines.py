@@ -22,9 +22,9 @@ _NOTE = "{"  # first character of a note, but never of news
 
 
 class Lifelines:
-    """Lifelines of this process: on rank 0 with every other rank, elsewhere with rank 0.
+    """Connections by which ranks notice the end of others; each rank has one with rank 0.
 
-    Not thread-safe.
+    News are lines that tell how a rank ended; notes are other lines, in JSON. Not thread-safe.
 
     Args:
         links: Connected sockets and the names of their peers; closed by `close`.
@@ -58,6 +58,9 @@ class Lifelines:
 
     def news(self, seconds: float) -> list[str]:
         """Waits up to `seconds` and returns all news.
+
+        Args:
+            seconds: Maximum time to wait.
 
         Returns:
             Per item, `LEFT` or a sentence that names the rank that ended.

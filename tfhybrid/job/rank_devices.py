@@ -16,6 +16,9 @@ _log = logging.getLogger("tfhybrid.job")
 def check_number(per_rank: object) -> None:
     """Checks the argument `devices_per_rank` of `init`.
 
+    Args:
+        per_rank: Value of the argument.
+
     Raises:
         ConfigError: The value is not a whole number of at least 1.
     """

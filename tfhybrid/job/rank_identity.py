@@ -35,6 +35,12 @@ class RankIdentity:
     def from_json(cls, text: str) -> RankIdentity:
         """Parses the output of `to_json`.
 
+        Args:
+            text: Line of JSON from another rank.
+
+        Returns:
+            The identity.
+
         Raises:
             ValueError: The text is not an identity.
         """

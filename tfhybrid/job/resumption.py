@@ -77,7 +77,11 @@ class Resumption:
         distributed.together(open_all)
 
     def discard(self) -> None:
-        """Replaces the stores that a killed run left by new ones."""
+        """Replaces the stores that a killed run left by new ones.
+
+        Raises:
+            TfhybridError: On all ranks: one of them cannot open a new store.
+        """
         self._engine.close_store()
         distributed.barrier()
         store_opening.open_fresh(self._engine, self._job)

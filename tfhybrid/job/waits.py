@@ -94,7 +94,7 @@ class OwnWait:
 
 
 class Board:
-    """Waits of all ranks according to their reports; exists on rank 0. Not thread-safe.
+    """Waits of all ranks according to their reports; exists on rank 0 only. Not thread-safe.
 
     Args:
         ranks: Names of all ranks, in order.

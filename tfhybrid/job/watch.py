@@ -187,7 +187,7 @@ class Watch:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Pauses the watch during the block."""
+        """Stops the watch's thread during the block, in which stores may close without alarm."""
         self._stop()
         try:
             yield
