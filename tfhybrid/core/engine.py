@@ -66,7 +66,15 @@ class Engine:
         return [host for host in range(ranked) if host != self.host]
 
     def call(self, function: str, *arguments: object) -> None:
-        """Calls a function of the C interface with this engine; see `native.call`."""
+        """Calls a function of the C interface with this engine, and raises an error if it fails.
+
+        Args:
+            function: Name of the function without the prefix `tfhybrid_`.
+            *arguments: ctypes values, `bytes` or `None`.
+
+        Raises:
+            TfhybridError: The call failed. The subclass matches the status.
+        """
         native.call(function, self.handle, *arguments)
 
     def open_store(
@@ -153,6 +161,9 @@ class Engine:
 
         Args:
             updates: `last_updates` of another host, int64 `[words]`.
+
+        Raises:
+            TfhybridError: The updates cannot be applied to these tables.
         """
         self.call("roll_forward", native.pointer(updates), ctypes.c_int64(len(updates)))
 
@@ -172,14 +183,18 @@ class Engine:
         return native.RankState(state.value), description
 
     def standing(self) -> MeetingProgress:
-        """Returns this rank's progress through the meetings of all ranks."""
+        """Returns how many meetings (such as steps, where all ranks wait) this rank has begun."""
         standing = MeetingProgress()
         self.call("meeting_progress_get", ctypes.byref(standing))
         return standing
 
     @contextlib.contextmanager
     def meeting(self, meeting: Meeting) -> Iterator[None]:
-        """Records that this rank is in a meeting while the block runs."""
+        """Records that this rank is in a meeting while the block runs.
+
+        Args:
+            meeting: Description of the meeting, for messages about ranks that wait for each other.
+        """
         self.meetings[meeting.signature] = meeting
         number = ctypes.c_uint64()
         names = ctypes.c_uint64(meeting.signature), ctypes.c_uint64(meeting.series)
@@ -351,6 +366,9 @@ class Engine:
         """Returns a hash for comparing a table's replicas on two hosts, bit for bit.
 
         On a leader it covers keys, embeddings and optimizer state; elsewhere keys and embeddings.
+
+        Args:
+            name: Name of the table.
         """
         value = ctypes.c_uint64()
         self.call("table_digest", name.encode(), ctypes.byref(value))
@@ -384,6 +402,9 @@ class Engine:
 
     def wait(self, table: str) -> None:
         """Waits until a table has all updates in which this rank has taken part.
+
+        Args:
+            table: Name of the table.
 
         Raises:
             TfhybridError: One of the updates failed; the message has the reason.

@@ -11,12 +11,12 @@ class FrozenTable(NamedTuple):
     Attributes:
         rows: Number of rows of the table.
         version: Number of updates that the rows contain.
-        parts: Number of parts to write; see `TableWriter.write_part`.
-        whole: True if the parts hold all rows, false if only those that changed since the cursor's
-            last `freeze`.
-        removed: Number of keys whose rows were removed since then.
+        parts: Number of parts to write, each to a file of its own.
+        whole: True if the parts hold all rows, false if only those that changed since the last
+            `freeze` with the same cursor (record of changed rows).
+        removed: Number of keys whose rows were removed since that `freeze`.
         event_time: Event time of the table.
-        decay: Decay of keys without a row; see `Table.decay`.
+        decay: Factor by which weight decay has shrunk the initial values of keys without a row.
     """
 
     rows: int
@@ -34,7 +34,7 @@ class TableFile(NamedTuple):
     Attributes:
         rows: Number of rows.
         bytes: Size of the file.
-        digest: Digest of the rows; see `native.rows_digest`.
+        digest: Sum, modulo 2^64, of the hashes of the rows.
         crc32c: CRC-32C of the content.
     """
 

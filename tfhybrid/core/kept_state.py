@@ -9,7 +9,10 @@ from tfhybrid.core.engine import Engine
 
 
 class KeptState:
-    """States that this rank keeps: a note, then the tensors of the op `keep_state`. At most two.
+    """States of the model that this rank keeps in its store, to resume after a crash. At most two.
+
+    A state is a note (bytes from Python, such as the position in the data), then the tensors of the
+    op `keep_state`: dense weights and optimizer.
 
     Args:
         engine: Engine whose store holds the states.
@@ -19,7 +22,11 @@ class KeptState:
         self._engine = engine
 
     def find(self) -> str:
-        """Finds the states that this rank of a dead job kept, and returns their configuration."""
+        """Finds the states that this rank of a dead job kept, and returns their configuration.
+
+        Raises:
+            TfhybridError: The dead job kept no states, or they cannot be read.
+        """
         return native.text("kept_find", self._engine.handle)
 
     def steps(self) -> list[int]:
@@ -34,6 +41,9 @@ class KeptState:
         Args:
             step: One of `steps`.
             size: Bytes of a state.
+
+        Raises:
+            TfhybridError: There is no kept state of that step, or it has another size.
         """
         state = ctypes.create_string_buffer(size)
         self._engine.call("kept_resume", ctypes.c_int64(step), state, ctypes.c_int64(size))
@@ -45,11 +55,18 @@ class KeptState:
         Args:
             configuration: Description of a state, for `find` after a restart.
             size: Bytes of a state, including the note.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
         """
         self._engine.call("kept_make", configuration.encode(), ctypes.c_int64(size))
 
     def note(self, note: bytes) -> None:
-        """Sets the note with which each later state begins. Not during a step."""
+        """Sets the note with which each later state begins. Not during a step.
+
+        Args:
+            note: Bytes of the note; their number is always the same.
+        """
         self._engine.call("kept_note", note, ctypes.c_int64(len(note)))
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ _MAX_NAMES = 8
 
 
 class MeetingProgress(ctypes.Structure):
-    """A rank's progress through meetings: `tfhybrid_meeting_progress`."""
+    """A rank's progress through meetings, the C struct `tfhybrid_meeting_progress`."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -25,11 +25,11 @@ class MeetingProgress(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """This rank's part in a meeting.
+    """This rank's part in a meeting: a point, such as a step, where all ranks wait for each other.
 
     Args:
         what: Kind of meeting, such as "step".
-        of: Name of the optimizer that holds it.
+        of: Name of the optimizer that holds the meeting.
         tables: Names of the tables that have a gradient, in order.
         variables: Dense variables that have a gradient, in order; the same text on all ranks.
         paths: Keras's names of these variables, which may differ between ranks.
@@ -75,7 +75,11 @@ class Meeting:
         return f"{self.what} {ordinal} of optimizer {self.of}{details}"
 
     def beyond(self, other: Meeting) -> list[str]:
-        """Returns the tables and variables that another meeting lacks; none for another series."""
+        """Returns the tables and variables that another meeting lacks; none for another series.
+
+        Args:
+            other: Part of another rank in the same meeting.
+        """
         if self.series != other.series:
             return []
         tables = [f"table {name!r}" for name in self.tables if name not in other.tables]

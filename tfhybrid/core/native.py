@@ -82,7 +82,7 @@ def optimizer_settings(optimizer: Sequence[float]) -> dict[str, float]:
 
 
 class RankState(enum.IntEnum):
-    """`tfhybrid::HolderState`."""
+    """State of a rank of this host: living, left or died. C++: `tfhybrid::HolderState`."""
 
     LIVING = 0
     LEFT = 1
@@ -107,7 +107,7 @@ STATS = (
 
 
 class PlacementKind(enum.IntEnum):
-    """`tfhybrid::PlacementKind`."""
+    """Distribution of a table's rows over hosts. C++: `tfhybrid::PlacementKind`."""
 
     REPLICATED = 0
     BY_KEY = 1
@@ -115,7 +115,7 @@ class PlacementKind(enum.IntEnum):
 
 
 class LinkPurpose(enum.IntEnum):
-    """`tfhybrid::LinkPurpose`."""
+    """Use of a connection between hosts. C++: `tfhybrid::LinkPurpose`."""
 
     READS = 0
     UPDATES = 1
@@ -289,7 +289,16 @@ def words(
 
 
 def text(function: str, *arguments: object, again: bool = True) -> str:
-    """Returns the text result of a function. See `words` for arguments and errors."""
+    """Calls a function whose last arguments are a text buffer, its capacity and the text's size.
+
+    Args:
+        function: Name of the function without the prefix `tfhybrid_`.
+        *arguments: Arguments before the buffer.
+        again: Whether to call again if the buffer was too small. If not, the text is cut off.
+
+    Raises:
+        TfhybridError: The call failed.
+    """
     return words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
 
 
@@ -304,12 +313,12 @@ def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
 
 
 def close_store(engine: int, leave: bool) -> None:
-    """Calls `tfhybrid_store_close`, which cannot fail."""
+    """Closes the store of an engine; cannot fail. `leave` keeps the files for a restart."""
     _library.tfhybrid_store_close(ctypes.c_int64(engine), ctypes.c_int(leave))
 
 
 def report_stores(directory: str) -> list[list[str]]:
-    """Returns the stores of a directory: the fields of each line of `tfhybrid_report_stores`."""
+    """Returns the fields of each line with which the core describes the stores of a directory."""
     lines = text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
@@ -443,7 +452,7 @@ def initial_rows(
 
 
 def table_seed(job_seed: int, name: str) -> int:
-    """Returns the seed of a table's initial values."""
+    """Returns the seed of a table's initial values, from the job's seed and the table's name."""
     return int(_library.tfhybrid_table_seed(ctypes.c_uint64(job_seed), name.encode()))
 
 

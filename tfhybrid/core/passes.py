@@ -64,7 +64,7 @@ class _StatsStruct(ctypes.Structure):
 
 
 class Pass:
-    """An announced pass; a context manager that ends it.
+    """Rows of announced batches that this host fetches ahead; a context manager that ends the pass.
 
     Args:
         engine: Engine to which it was announced.
@@ -135,6 +135,9 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         refuses: Whether a lookup of another key fails while the pass is open. If `False`, such a
             key is fetched.
 
+    Returns:
+        The pass, which is closed to lookups until `Pass.begin`. The caller ends it.
+
     Raises:
         StoreError: A table is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables: they take no announcements.
@@ -171,7 +174,12 @@ def add_to_device(engine: Engine, table: str) -> None:
 
 
 def device_bytes(engine: Engine, table: str) -> int:
-    """Returns the bytes of a table's variable on this rank's device; 0 if it has none."""
+    """Returns the bytes of a table's variable on this rank's device; 0 if it has none.
+
+    Args:
+        engine: Engine in which the table is open.
+        table: Name of the table.
+    """
     size = ctypes.c_int64()
     engine.call("table_device_bytes", table.encode(), ctypes.byref(size))
     return size.value

@@ -221,7 +221,12 @@ def put(
 
 
 def drop(engine: Engine, tickets: Sequence[int]) -> None:
-    """Makes an embedding node forget batches. Ignores tickets of batches that it does not hold."""
+    """Makes an embedding node forget batches. Ignores tickets of batches that it does not hold.
+
+    Args:
+        engine: Engine of the embedding node.
+        tickets: Tickets of the batches.
+    """
     numbers = np.asarray(tickets, np.int64)
     engine.call("batch_drop", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))
 
@@ -318,7 +323,12 @@ def ask_for_all(engine: Engine) -> None:
 
 
 def forget(engine: Engine, tickets: Sequence[int]) -> None:
-    """Makes a trainer forget the received rows of batches, which it needs no longer."""
+    """Makes a trainer free the rows of batches that it has received and needs no longer.
+
+    Args:
+        engine: Engine of the trainer.
+        tickets: Tickets of the batches.
+    """
     numbers = np.asarray(tickets, np.int64)
     engine.call("batch_forget", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))
 

@@ -92,6 +92,9 @@ class TableWriter:
     def load_records(self, file: RecordFile) -> None:
         """Creates or overwrites the rows of a binary file.
 
+        Args:
+            file: Path and layout of the file.
+
         Raises:
             ConfigError: The records lack a field, or it has the wrong type.
             TfhybridError: The file cannot be read, or there is no space for its rows.
@@ -117,11 +120,19 @@ class TableWriter:
             self._waiting.clear()
 
     def set_decay(self, decay: float) -> None:
-        """Sets the decay of a table that was just cleared; see `Table.decay`."""
+        """Sets the decay of a table that was just cleared.
+
+        Args:
+            decay: Factor by which weight decay has shrunk the initial values of keys without a row.
+        """
         self._call("set_decay", ctypes.c_double(decay))
 
     def set_event_time(self, time: int) -> None:
-        """Sets the event time of a table after loading."""
+        """Sets the event time of a table after loading.
+
+        Args:
+            time: Latest event time of the loaded rows.
+        """
         self._call("set_event_time", ctypes.c_int64(time))
 
     def track_changes(self, cursor: str) -> None:
@@ -130,7 +141,7 @@ class TableWriter:
         Marking ends when rows are loaded or cleared.
 
         Args:
-            cursor: Name of the cursor. Each cursor has marks of its own.
+            cursor: Name of a set of marks. Each kind of save has a set of its own.
         """
         self._call("track_changes", cursor.encode())
 
@@ -145,6 +156,12 @@ class TableWriter:
                 none.
             only_changed: Whether to keep only rows that changed since the cursor's last `freeze` or
                 `track_changes`. Keeps all rows if the cursor is not tracked, or if weights decay.
+
+        Returns:
+            Sizes and versions of the frozen table, with the number of parts to write.
+
+        Raises:
+            StoreError: This process is not the leader.
         """
         struct = native.FrozenTableStruct()
         self._call("freeze", cursor.encode(), ctypes.c_int(only_changed), ctypes.byref(struct))

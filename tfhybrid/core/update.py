@@ -69,7 +69,7 @@ class ContributionStruct(ctypes.Structure):
 
 
 class Update:
-    """An update of tables: in each step every rank posts, and each host applies the update once.
+    """An update of tables by the gradients of all ranks; each host applies it once per step.
 
     On several hosts, the leaders then `merge`, send each other the result, `stage` what they
     received, and `commit`; with `exchange="owner"`, `merge_owned` comes between. With
@@ -170,6 +170,9 @@ class Update:
         Returns:
             One message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
             per leader.
+
+        Raises:
+            TfhybridError: The update failed on a rank.
         """
         sizes = (ctypes.c_int64 * self._messages)()
         count = ctypes.c_int64()
@@ -237,6 +240,9 @@ class Update:
             complaint: Combined complaint of all hosts, the same on all. Empty to apply the update.
             dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
                 Default 0.
+
+        Raises:
+            ConfigError: The number of learning rates is not the number of tables.
         """
         self._call(
             "commit",

@@ -7,7 +7,11 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Forces a file or folder to disk."""
+    """Forces a file or folder to disk (`fsync`).
+
+    Raises:
+        OSError: The path does not exist, or the disk failed.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -16,7 +20,15 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file and forces it to disk. Not atomic; see `write_whole`."""
+    """Writes a file and forces it to disk. After a crash the file may have a part of the content.
+
+    Args:
+        path: Path of the file; an existing file is overwritten.
+        content: New content.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     path.write_bytes(content)
     sync(path)
 
@@ -25,6 +37,10 @@ def write_whole(path: Path, content: bytes) -> None:
     """Writes a file atomically and forces it to disk; replaces an existing file.
 
     Two processes must not write the same path at the same time.
+
+    Args:
+        path: Path of the file.
+        content: New content.
 
     Raises:
         OSError: The file cannot be written.

@@ -15,6 +15,9 @@ from tfhybrid.errors import ConfigError
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Returns the content of a file: mappings, lists, texts, numbers, true, false and null.
 
+    Args:
+        path: Path of the YAML file.
+
     Raises:
         ConfigError: The file cannot be read, or is not YAML; the message names the line.
     """
