@@ -35,7 +35,13 @@ class Best:
 
 
 def read(directory: Location) -> Best | None:
-    """Returns a directory's record of its best checkpoint, or `None` if there is none.
+    """Reads a directory's record of its best checkpoint.
+
+    Args:
+        directory: Directory of the checkpoints.
+
+    Returns:
+        The record, or `None` if there is none.
 
     Raises:
         CheckpointError: The record is damaged.
@@ -53,6 +59,10 @@ def read(directory: Location) -> Best | None:
 
 def write(directory: Location, best: Best) -> None:
     """Records the best checkpoint; replaces the previous record atomically.
+
+    Args:
+        directory: Directory of the checkpoints.
+        best: Step and metric to record.
 
     Raises:
         OSError: The record cannot be written.

@@ -83,7 +83,14 @@ def finish_epoch(
 
 
 def note(model: keras.Model, position: AnyPosition) -> None:
-    """Records the position at which a restored model continues, if it is within an epoch."""
+    """Records the position at which a restored model continues, if it is within an epoch.
+
+    The record is in this process alone; `begin_epoch` warns of it.
+
+    Args:
+        model: Model that was restored.
+        position: Position at which the model continues.
+    """
     if (step := _step_of(model)) is not None:
         within = isinstance(position, Position) and position.step > 0
         step.broken_off = (position, int(model.optimizer.iterations)) if within else None
@@ -99,6 +106,10 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
     """Returns the position at which an epoch of `fit` begins.
 
     Logs a warning if the model was restored within an epoch that was not finished since.
+
+    Args:
+        model: Model that `fit` trains.
+        epoch: Number of the epoch, from 0.
     """
     step = _step_of(model)
     if step is None:

@@ -19,13 +19,13 @@ from tfhybrid.store import Table
 
 
 def tables_of(model: keras.Model) -> dict[str, Table]:
-    """Returns the tables of a model by name, including frozen ones."""
+    """Returns the tables of a model by name, including the tables of frozen layers."""
     proxies = [weight for weight in model.weights if isinstance(weight, TableProxy)]
     return {proxy.table.name: proxy.table for proxy in proxies}
 
 
 def saved_tables_of(model: keras.Model) -> dict[str, Table]:
-    """Returns a model's tables, and their tables of keys that wait for admission."""
+    """Returns a model's tables by name, and the tables of keys that wait for admission to them."""
     tables = tables_of(model)
     waiting = [table.waiting for table in tables.values() if table.waiting is not None]
     return tables | {table.name: table for table in waiting}
@@ -58,7 +58,13 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def names(model: keras.Model) -> dict[str, str]:
-    """Returns the Keras paths of the variables in `gather`, by array name, for people to read."""
+    """Returns the Keras path of each array of `gather`, by the array's name, for people to read.
+
+    Needs no other rank, unlike `gather`.
+
+    Args:
+        model: Model that is built and compiled.
+    """
     own = {f"rank/{rank}/own": _own(model) for rank in range(distributed.size())}
     groups = {"weights": _common(model), "optimizer": state_of(model.optimizer), **own}
     return {
@@ -94,6 +100,9 @@ def match(
         ranks: Number of ranks that saved. If this job has another number, all ranks take rank 0's
             per-rank variables, and the process's random generators stay unchanged.
         optimizer: Whether to match the optimizer's variables, too.
+
+    Returns:
+        The variables with their arrays; `Matched.assign` then changes the model.
 
     Raises:
         CheckpointError: The arrays do not fit the model.

@@ -38,7 +38,9 @@ POSITION_BYTES = 4096
 
 
 class DenseKeeper:
-    """Keeper of a model's dense state at every step, on this rank. For the training thread alone.
+    """Keeper of a model's dense state (weights, optimizer, position in the data) at every step.
+
+    The state is that of this rank. Only the training thread may call the methods.
 
     Args:
         kept: Memory for the state, which survives this process.
@@ -144,6 +146,9 @@ class DenseKeeper:
 
         Args:
             proxies: Proxies of the tables that have a gradient.
+
+        Returns:
+            The operation, which TensorFlow runs once per step.
         """
         state = [tf.convert_to_tensor(variable) for variable in self._variables()]
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
@@ -290,7 +295,7 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
 
 
 def keeper_of(model: keras.Model) -> DenseKeeper | None:
-    """Returns the `DenseKeeper` of a model, or `None` if its states are not kept."""
+    """Returns the keeper of a model's states, or `None` if the model's states are not kept."""
     update = getattr(model.optimizer, "sparse_update", None)
     return None if update is None else update.keeper
 

@@ -136,7 +136,10 @@ class CheckpointManager:
         together(self._raise_failure)
 
     def restore(self, step: int | None = None) -> Any:
-        """Restores a checkpoint as `tfhybrid.checkpoint.restore` does; every rank must call it.
+        """Restores the model's weights, optimizer and tables; every rank must call it.
+
+        Resumes from memory instead, in a job with `resume="memory"` whose last run left its state
+        there.
 
         Args:
             step: Step of the checkpoint. Default: the newest.

@@ -76,6 +76,9 @@ class FileEntry:
             on_read: Function that is called with the size of each piece after it is read. Default:
                 none.
 
+        Returns:
+            Size and checksum of the file.
+
         Raises:
             OSError: The file is missing, is not a plain file, or cannot be read.
         """
@@ -94,6 +97,8 @@ class BaseEntry:
 
     A checkpoint with all rows has the number 0, the first delta after it the number 1.
 
+    A base is the checkpoint to which a delta adds changed rows; a chain is a base and its deltas.
+
     Raises:
         ValueError: A field has the wrong type or is out of range.
     """
@@ -110,7 +115,7 @@ class BaseEntry:
 
 @dataclasses.dataclass(frozen=True)
 class TableEntry:
-    """Description of a table in a checkpoint.
+    """Description of a table in a checkpoint, which has all rows, or the changes since a base.
 
     Args:
         dim: Number of floats in an embedding.
@@ -191,7 +196,13 @@ class TableEntry:
         return native.NO_TIME if self.event_time is None else self.event_time
 
     def just_updated(self, rows: int) -> np.ndarray:
-        """Returns histories `native.HISTORY [rows]`, as if the last update had made the rows."""
+        """Returns histories `native.HISTORY [rows]`, as if the last update had made the rows.
+
+        A history is the frequency and last use of a key, by which rows are evicted.
+
+        Args:
+            rows: Number of rows.
+        """
         history = np.array((1.0, self.version % 2**32, self.clock), native.HISTORY)
         return np.full(rows, history)
 
@@ -295,6 +306,9 @@ class Manifest:
 
         Args:
             folder: Folder of the checkpoint.
+
+        Returns:
+            The manifest.
 
         Raises:
             CheckpointError: The manifest is missing, malformed or has another format.

@@ -27,7 +27,7 @@ class OwnedRows:
     evicted: np.ndarray
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the rows' description as JSON, for the note to rank 0."""
+        """Returns the description of the rows as JSON, for the message from a leader to rank 0."""
         evicted = base64.b64encode(np.ascontiguousarray(self.evicted, np.int64).tobytes())
         return {"frozen": self.frozen, "files": self.files, "evicted": evicted.decode()}
 
@@ -42,7 +42,11 @@ class OwnedRows:
 
 
 def together(hosts: Sequence[OwnedRows]) -> OwnedRows:
-    """Combines the rows of all hosts into those of the whole table, in the order of the hosts."""
+    """Combines the rows of all hosts into those of the whole table, in the order of the hosts.
+
+    Args:
+        hosts: Rows of each host, in the order of hosts.
+    """
     frozen = [rows.frozen for rows in hosts]
     return OwnedRows(
         frozen[0]._replace(

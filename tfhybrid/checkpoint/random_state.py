@@ -18,7 +18,10 @@ _NAMES = ("random/python", "random/numpy", "random/tensorflow")
 
 
 def gather() -> dict[str, np.ndarray]:
-    """Returns the state of this process's generators by name."""
+    """Returns the states of this process's random generators as arrays, by name.
+
+    The generators are those of Python, NumPy and TensorFlow.
+    """
     _, words, gauss = random.getstate()
     numpy = np.random.get_state(legacy=False)
     generator = tf.random.get_global_generator()

@@ -121,9 +121,10 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
 
 
 class Restored(NamedTuple):
-    """Position at which training continues and, if changes are tracked, the base for a delta.
+    """Result of `restore_checkpoint`: position, and base for the next delta.
 
-    There is no base if the model differs from the saved one.
+    The base is the restored checkpoint, if changed rows are tracked from there on; `None`
+    otherwise, and if the model differs from the saved one.
     """
 
     position: Any
@@ -139,19 +140,24 @@ def restore_checkpoint(
     weights: bool = True,
     track: bool = False,
 ) -> Restored:
-    """Restores as `restore` does, and can prepare the next delta; every rank must call it.
+    """Restores a checkpoint and can prepare a delta (changed rows) on it; every rank must call it.
 
     Args:
-        model: Model, see `restore`.
+        model: Model, built and compiled; equal to the saved one, except for parts that are left
+            out.
         directory: Directory of the checkpoints.
         step: Step of the checkpoint. Default: the newest.
         tables: Names of the tables to restore. Default: all.
         weights: Whether to restore the dense weights and their optimizer, too. Default: yes.
         track: Whether to track changed rows from now on. Default: no.
 
+    Returns:
+        The position at which training continues, and the base for the next delta.
+
     Raises:
-        CheckpointError: See `restore`.
-        ConfigError: See `restore`.
+        CheckpointError: On all ranks: the checkpoint is missing or damaged, or does not fit the
+            model. Nothing was changed.
+        ConfigError: A name in `tables` is not a table of the model.
     """
     path = storage.location(directory)
     existing = distributed.broadcast_object(steps(path))

@@ -83,10 +83,15 @@ def save(
 
 
 def together(work: Callable[[], object]) -> None:
-    """Runs `work` on every rank; raises on all if it fails on one.
+    """Runs a function on every rank, and raises on all ranks if it fails on one.
+
+    Every rank must call it.
+
+    Args:
+        work: Function to run; may be another one on each rank.
 
     Raises:
-        CheckpointError: A rank failed; contains its error.
+        CheckpointError: A rank failed; contains the first error.
     """
     try:
         distributed.together(work)

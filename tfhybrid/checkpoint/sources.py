@@ -44,6 +44,9 @@ def _archive(path: Path) -> Iterator[Any]:
 def array_names(path: Path) -> list[str]:
     """Returns the names of the arrays of an `.npz` file, sorted.
 
+    Args:
+        path: Path of the file.
+
     Raises:
         DataError: The file is damaged, or is not an `.npz` file.
     """
@@ -70,6 +73,9 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 def parquet_columns(path: Path) -> list[str]:
     """Returns the names of a Parquet file's columns, in order.
+
+    Args:
+        path: Path of the file.
 
     Raises:
         DataError: The file is damaged, or is not a Parquet file.

@@ -91,7 +91,15 @@ def pieces(path: Location) -> Iterator[np.ndarray]:
 
 
 def write(path: Location, content: bytes) -> None:
-    """Writes a file and forces it to disk. Other processes may see it half written."""
+    """Writes a file and forces it to disk. Other processes may see a part of the content.
+
+    Args:
+        path: Path of the file; an existing file is overwritten.
+        content: New content.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     if isinstance(path, Path):
         whole_file.write(path, content)
     else:
@@ -99,7 +107,15 @@ def write(path: Location, content: bytes) -> None:
 
 
 def write_whole(path: Location, content: bytes) -> None:
-    """Writes a file atomically and forces it to disk; replaces an existing one."""
+    """Writes a file atomically and forces it to disk; replaces an existing one.
+
+    Args:
+        path: Path of the file.
+        content: New content.
+
+    Raises:
+        OSError: The file cannot be written. An existing file is unchanged.
+    """
     if isinstance(path, Path):
         whole_file.write_whole(path, content)
     else:
@@ -108,7 +124,17 @@ def write_whole(path: Location, content: bytes) -> None:
 
 @contextlib.contextmanager
 def local_file(path: Location) -> Iterator[Path]:
-    """Yields a local path for native code to write; then uploads the file if `path` is remote."""
+    """Yields a local path for native code to write; then uploads the file if `path` is remote.
+
+    Args:
+        path: Final path of the file.
+
+    Yields:
+        The path itself if it is local, otherwise a temporary one.
+
+    Raises:
+        OSError: The file cannot be uploaded.
+    """
     if isinstance(path, Path):
         yield path
         return
@@ -149,12 +175,15 @@ def sync(path: Location) -> None:
 def begin(folder: Location, mark: str = "unfinished") -> Location:
     """Creates and returns an unfinished folder, which `finish` turns into `folder`.
 
-    Leftovers of killed processes are removed. Remote stores cannot rename: there it is `folder`
-    itself, which is complete once its last file is written.
+    Leftovers of killed processes are removed. Remote stores cannot rename: there the unfinished
+    folder is `folder` itself, which is complete once its last file is written.
 
     Args:
         folder: Final folder.
         mark: Part of the temporary name. Default `"unfinished"`.
+
+    Raises:
+        OSError: The folder cannot be created.
     """
     if isinstance(folder, RemotePath):
         folder.remove()

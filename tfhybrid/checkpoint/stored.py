@@ -43,15 +43,24 @@ class ChainLink(NamedTuple):
     manifest: Manifest
 
     def check_file(self, name: str) -> None:
-        """Verifies the size and checksum of a file; raises as `Manifest.check_file` does."""
+        """Verifies the size and checksum of a file.
+
+        Args:
+            name: Name of the file in the checkpoint's folder.
+
+        Raises:
+            CheckpointError: The file is missing or damaged.
+        """
         self.manifest.check_file(self.folder, name)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredCheckpoint:
-    """Checkpoint and, if it is a delta, its bases.
+    """Checkpoint that is read from disk, with its bases if it is a delta.
 
     Files are read when they are needed; `check` verifies all of them first.
+
+    A delta has the rows that changed since its base, the checkpoint before it.
 
     Args:
         chain: Checkpoints from the one with all rows to this one, each the base of the next.
@@ -71,7 +80,10 @@ class StoredCheckpoint:
         """Reads the manifests of a checkpoint and of its bases.
 
         Args:
-            folder: Folder of the checkpoint; see `locate`.
+            folder: Folder of the checkpoint, as `locate` returns it.
+
+        Returns:
+            The checkpoint, whose other files are read later.
 
         Raises:
             CheckpointError: A manifest is missing or damaged, or is not that of the delta's base.
@@ -125,6 +137,9 @@ class StoredCheckpoint:
     def check_table(self, table: str) -> None:
         """Verifies the size and checksum of the files with a table's rows.
 
+        Args:
+            table: Name of the table.
+
         Raises:
             CheckpointError: The checkpoint has no such table, or a file is missing or damaged.
         """
@@ -136,6 +151,9 @@ class StoredCheckpoint:
         """Yields a table's updates from the checkpoints of the chain, to be applied in that order.
 
         Rows of a later block overwrite those of an earlier one.
+
+        Args:
+            table: Name of the table.
 
         Raises:
             CheckpointError: The checkpoint has no such table, or a file does not match its
@@ -152,6 +170,9 @@ class StoredCheckpoint:
         """Returns a table's rows in blocks; in the order of creation if no row is ever evicted.
 
         Blocks are views of mapped files, except for a delta, whose rows are merged in memory.
+
+        Args:
+            table: Name of the table.
 
         Raises:
             CheckpointError: The checkpoint has no such table, a file does not match its manifest,
@@ -195,7 +216,12 @@ class StoredCheckpoint:
 
 
 def folder_of(directory: Location, step: int) -> Location:
-    """Returns the folder of the checkpoint of a step."""
+    """Returns the folder of the checkpoint of a step.
+
+    Args:
+        directory: Directory of the checkpoints.
+        step: Step of the checkpoint, which need not exist.
+    """
     return directory / f"step-{step:010d}"
 
 
@@ -262,7 +288,12 @@ def newest(directory: Location, existing: list[int], step: int | None = None) ->
 
 
 def is_base(directory: Location, base: BaseEntry) -> bool:
-    """Returns whether the base of a delta still exists in a directory."""
+    """Returns whether the base of a delta still exists in a directory.
+
+    Args:
+        directory: Directory of the checkpoints.
+        base: Step, checksum and number of the base.
+    """
     folder = folder_of(directory, base.step)
     try:
         return _checksum(folder) == base.crc32c

@@ -120,6 +120,9 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
 def read_names(path: Location) -> dict[str, str]:
     """Returns the names that the model gives to the arrays of a file, by array name.
 
+    Args:
+        path: Path of the file.
+
     Returns:
         The file's metadata, empty if it has none.
 
@@ -147,6 +150,9 @@ def read_rows(
         state_shape: Shape that a row's state must have: `(slots, dim)`.
         history: Whether rows must have a history.
 
+    Returns:
+        The rows, as read-only views of the mapped file.
+
     Raises:
         CheckpointError: The file is missing or damaged, or has other arrays or shapes.
     """
@@ -170,6 +176,12 @@ def read_rows(
 def read_evicted(path: Location) -> np.ndarray:
     """Maps a file of evicted keys, int64 `[n]`.
 
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The keys, as a read-only view of the mapped file.
+
     Raises:
         CheckpointError: The file is missing or damaged, or has other arrays.
     """
@@ -181,7 +193,11 @@ def read_evicted(path: Location) -> np.ndarray:
 
 
 def arrays_of(block: StoredRows) -> dict[str, np.ndarray]:
-    """Returns the arrays to save for a block of rows, by name; no history if it is empty."""
+    """Returns the arrays to save for a block of rows, by name; no history if it is empty.
+
+    Args:
+        block: Rows, with or without a history (frequency and last use of each key).
+    """
     arrays = {name: np.ascontiguousarray(array) for name, array in block._asdict().items()}
     if not arrays["history"].shape[1]:
         del arrays["history"]
@@ -189,7 +205,15 @@ def arrays_of(block: StoredRows) -> dict[str, np.ndarray]:
 
 
 def parts(block: StoredRows, rows: int) -> Iterator[StoredRows]:
-    """Cuts a block into parts of at most `rows` rows, without copying."""
+    """Cuts a block into parts of at most `rows` rows, without copying.
+
+    Args:
+        block: Block of rows.
+        rows: Maximum number of rows of a part.
+
+    Yields:
+        The parts in order, as views of the block.
+    """
     for first in range(0, len(block.keys), rows):
         yield StoredRows(*(array[first : first + rows] for array in block))
 

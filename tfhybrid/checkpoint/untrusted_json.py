@@ -15,6 +15,12 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
     With a duplicate name some readers would take the first value and others the last.
 
+    Args:
+        text: JSON, not trusted.
+
+    Returns:
+        The object's values by name.
+
     Raises:
         ValueError: The text is not a JSON object, has a duplicate name, or is nested too deeply.
 
@@ -56,17 +62,32 @@ def want(condition: bool, expected: str, received: object) -> None:
 
 
 def is_count(value: object, limit: int) -> bool:
-    """Returns whether a value is a whole number from 0 to `limit - 1`; JSON's `true` is not."""
+    """Returns whether a value is a whole number from 0 to `limit - 1`; JSON's `true` is not.
+
+    Args:
+        value: Value from JSON.
+        limit: First number that is too large.
+    """
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 def is_integer(value: object, limit: int) -> bool:
-    """Returns whether a value is a whole number from `-limit` to `limit - 1`; `true` is not."""
+    """Returns whether a value is a whole number from `-limit` to `limit - 1`; `true` is not.
+
+    Args:
+        value: Value from JSON.
+        limit: First number that is too large.
+    """
     return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
 
 
 def are_counts(values: object, limit: int) -> TypeGuard[list[int]]:
-    """Returns whether a value is a list of whole numbers from 0 to `limit - 1`."""
+    """Returns whether a value is a list of whole numbers from 0 to `limit - 1`.
+
+    Args:
+        values: Value from JSON.
+        limit: First number that is too large.
+    """
     return isinstance(values, list) and all(is_count(value, limit) for value in values)
 
 

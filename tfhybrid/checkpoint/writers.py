@@ -53,7 +53,7 @@ class Writers:
     """Part of this rank in writing a checkpoint.
 
     Args:
-        unfinished: Folder to write to. `None` if creating it failed; see `failure`.
+        unfinished: Folder to write to. `None` if it could not be created.
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
         hosts: Name of each rank's host, by rank.
         blind: Names of the hosts that do not see the folder. Default: none.
@@ -72,6 +72,9 @@ class Writers:
 
         Args:
             folder: Final folder of the checkpoint.
+
+        Returns:
+            The part of this rank. An error in creating the folder is returned, not raised.
         """
         created, failure = None, None
         if distributed.rank() == 0:
