@@ -249,6 +249,9 @@ def parse_count(text: str, option: str) -> int:
         text: Number with an optional suffix K, M, G or B, in powers of 1000.
         option: Name of the option, for the error.
 
+    Returns:
+        The number, rounded to a whole one.
+
     Raises:
         ConfigError: The text is not such a number below 2^40.
 

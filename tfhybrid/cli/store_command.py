@@ -105,7 +105,7 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
 
 
 def show_tables(report: StoreReport) -> None:
-    """Writes the contents and the sizes of a store's tables, each within 80 columns."""
+    """Writes the contents and the sizes of a store's tables to standard output, within 80 columns."""
     tables = [table for table in report.tables if not table.problem]
     for table in report.tables:
         if table.problem:
@@ -149,7 +149,11 @@ def show_tables(report: StoreReport) -> None:
 
 
 def show_passes(report: StoreReport) -> None:
-    """Writes the counters of passes, if the job announced any."""
+    """Writes the counters of passes (rows that were fetched ahead) to standard output, if any.
+
+    Args:
+        report: Report of the store.
+    """
     passes = report.passes
     if not passes.announced:
         return

@@ -47,7 +47,11 @@ def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
 
 
 def show_difference(changes: dict[str, Any]) -> None:
-    """Writes the result of `between`."""
+    """Writes the differences of two checkpoints to standard output, as text.
+
+    Args:
+        changes: Result of `between`.
+    """
     for side in ("a", "b"):
         show(plain(f"{side.upper()}: step {changes[side]['step']}, {changes[side]['folder']}"))
     dense, tables = changes["dense"], changes["tables"]

@@ -58,7 +58,11 @@ _PART_ROWS = 16384
 
 
 def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
-    """Returns a checkpoint's contents, ready for JSON."""
+    """Returns a checkpoint's contents, ready for JSON.
+
+    Args:
+        stored: The checkpoint, of which no rows are read.
+    """
     folder, manifest = stored.folder, stored.manifest
     dense = read_arrays(folder / DENSE)
     modified = storage.modified(folder / MANIFEST)
@@ -80,7 +84,15 @@ def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
 
 
 def of_table(stored: StoredCheckpoint, name: str) -> dict[str, Any]:
-    """Returns a table's contents and statistics, ready for JSON. Reads all its rows."""
+    """Returns a table's contents and statistics, ready for JSON. Reads all rows of the table.
+
+    Args:
+        stored: The checkpoint.
+        name: Name of the table.
+
+    Raises:
+        CheckpointError: The checkpoint has no such table, or its files are damaged.
+    """
     blocks = stored.rows(name)
     return {
         "folder": str(stored.folder),
@@ -93,7 +105,11 @@ def of_table(stored: StoredCheckpoint, name: str) -> dict[str, Any]:
 
 
 def show_checkpoint(contents: dict[str, Any]) -> None:
-    """Writes the result of `of_checkpoint`."""
+    """Writes the contents of a checkpoint to standard output, as text.
+
+    Args:
+        contents: Result of `of_checkpoint`.
+    """
     position, dense = contents["position"], contents["dense"]
     versions = ", ".join(f"{name} {version}" for name, version in contents["versions"].items())
     show(plain(contents["folder"], "bold"))
@@ -127,7 +143,11 @@ def _count_text(count: int | None) -> str:
 
 
 def show_table(contents: dict[str, Any]) -> None:
-    """Writes the result of `of_table`."""
+    """Writes the contents and statistics of a table to standard output, as text.
+
+    Args:
+        contents: Result of `of_table`.
+    """
     norms = contents["norms"]
     show(plain(f"{contents['table']} of {contents['folder']}", "bold"))
     show(

@@ -75,7 +75,11 @@ def export_table(
 
 
 def record_of(dim: int) -> np.dtype:
-    """Returns the dtype of a table's records, for `tfhybrid.checkpoint.RecordFile`."""
+    """Returns the dtype of a table's records, for `tfhybrid.checkpoint.RecordFile`.
+
+    Args:
+        dim: Length of an embedding.
+    """
     return np.dtype([("key", "<i8"), ("embedding", "<f4", (dim,))])
 
 

@@ -44,7 +44,11 @@ def of_keys(
 
 
 def show_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Writes the result of `of_keys`."""
+    """Writes rows of a table to standard output, as text.
+
+    Args:
+        rows: Result of `of_keys`.
+    """
     for row in rows:
         of = "" if row["string"] is None else f" of {row['string']!r}"
         show(plain(f"key {row['key']}{of}", "bold"))

@@ -29,6 +29,12 @@ class Variables:
     def of(cls, stored: StoredCheckpoint) -> Variables:
         """Reads the dense arrays of a checkpoint.
 
+        Args:
+            stored: The checkpoint.
+
+        Returns:
+            The arrays and their names.
+
         Raises:
             CheckpointError: The file is damaged.
         """
@@ -48,6 +54,9 @@ class Variables:
     def called(self, number: str) -> str:
         """Returns an array's display name: group and name, or its number.
 
+        Args:
+            number: Number of the array, such as `weights/0003`.
+
         Example:
 
         >>> import numpy as np
@@ -66,6 +75,13 @@ def matched(a: Variables, b: Variables) -> dict[str, str]:
     If a group's arrays have the same shapes in both, they come from the same model and are matched
     by number, because Keras generates other names when a model is built twice in a process.
     Otherwise variables are matched by name, because a layer may have been added.
+
+    Args:
+        a: Variables of the older checkpoint.
+        b: Variables of the newer checkpoint.
+
+    Returns:
+        The numbers in `b` by the numbers in `a`; variables without a match are left out.
     """
     pairs: dict[str, str] = {}
     for group in {*map(_group, a.arrays)}:

@@ -60,6 +60,9 @@ def arrow_table(clicks: Clicks) -> pa.Table:
     """Returns samples as an Arrow table: int64 keys, float32 numbers, labels, and lists of these.
 
     A single label is called `label`; several keep their columns' names.
+
+    Args:
+        clicks: Samples of a `tfhybrid.data.Format`.
     """
     columns = {**clicks.features, **clicks.dense, **clicks.labels}
     return pa.table({name: _arrow(column) for name, column in columns.items()})

@@ -67,6 +67,12 @@ def of_files(
 def shared_of(options: list[str]) -> dict[str, list[str]]:
     """Parses `--shared` options: table name -> features that share the table.
 
+    Args:
+        options: Values of the option, such as `items=item,liked`.
+
+    Returns:
+        Features by the name of their table.
+
     Example:
 
     >>> shared_of(["items=item,liked"])
@@ -87,6 +93,9 @@ def shared_of(options: list[str]) -> dict[str, list[str]]:
 def rounded_up(count: int) -> int:
     """Rounds a count up to two significant digits.
 
+    Args:
+        count: Number of at least 0.
+
     Example:
 
     >>> rounded_up(1_234_567), rounded_up(95), rounded_up(991)
@@ -97,7 +106,11 @@ def rounded_up(count: int) -> int:
 
 
 def show_counts(counts: dict[str, Any]) -> None:
-    """Writes the result of `of_files`."""
+    """Writes the numbers of ids to standard output, as text.
+
+    Args:
+        counts: Result of `of_files`.
+    """
     tables = counts["tables"]
     show(f"{counts['files']} file(s), {counts['samples']:,} samples")
     rows = [

@@ -46,6 +46,9 @@ def measure(
         seconds: Duration of the reads.
         threads: Number of threads that read.
 
+    Returns:
+        The reads per second. The temporary file is gone, also after an error.
+
     Raises:
         OSError: The file cannot be written or read, for example because the disk is full.
 

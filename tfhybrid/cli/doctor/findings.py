@@ -174,7 +174,11 @@ def shared_memory(directory: str | None = None) -> Finding:
 
 
 def disk(directory: str) -> Finding:
-    """Measures the random reads of a disk for tables in files, with a temporary file there."""
+    """Measures the random reads of a disk for tables in files, with a temporary file there.
+
+    Args:
+        directory: Directory on the disk.
+    """
     what = f"files {directory}"
     if not os.access(directory, os.W_OK | os.X_OK):
         mend = "FileTier(path) needs an existing directory that can be written, on every host"
@@ -223,7 +227,11 @@ def memory_limit() -> Finding:
 
 
 def remove_ipc(directory: str = "/etc/systemd") -> Finding:
-    """Checks whether logind removes a user's shared memory at logout."""
+    """Checks whether logind removes a user's shared memory at logout.
+
+    Args:
+        directory: Directory of logind's settings.
+    """
     if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
         return Finding("logind", "does not remove this user's shared memory")
     files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]

@@ -88,7 +88,10 @@ def _command(*arguments: str) -> str:
 
 
 def listen() -> None:
-    """Listens on a free port, prints the port, and ends when standard input ends."""
+    """Listens on a free port, prints the port, and ends when standard input ends.
+
+    `unreached` runs it over ssh on each host.
+    """
     with socket.create_server(("", 0)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()

@@ -54,7 +54,11 @@ class Processes:
         self.silent: list[str] = []
 
     def look(self) -> list[tuple[Metric, dict[str, float]]]:
-        """Returns the metrics of all processes: values by label. Skips those that do not answer."""
+        """Returns the metrics of all processes of the stream. Skips those that do not answer.
+
+        Returns:
+            Pairs of a metric and its values by label.
+        """
         self.silent = []
         lag: dict[str, float] = {}
         for model in self._models:

@@ -21,6 +21,10 @@ _errors = Console(stderr=True, highlight=False, markup=False)
 def plain(text: str, style: str = "") -> Text:
     r"""Returns text from a file for display, with visible control characters and literal brackets.
 
+    Args:
+        text: Text to show.
+        style: Style of rich, such as "bold". Default: none.
+
     Example:
 
     >>> plain("item\x1b[2J").plain
@@ -30,12 +34,22 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def show(line: str | Text) -> None:
-    """Writes a line on standard output, without wrapping."""
+    """Writes a line on standard output, without wrapping.
+
+    Args:
+        line: Line without a line break.
+    """
     _output.print(line, soft_wrap=True)
 
 
 def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[str]) -> None:
-    """Writes a table; the columns not named in `text` hold numbers."""
+    """Writes a table to standard output.
+
+    Args:
+        columns: Titles of the columns.
+        rows: Texts of the cells, by row.
+        text: Titles of the columns with texts, on the left; the others hold numbers, on the right.
+    """
     table = Table()
     for column in columns:
         table.add_column(column, justify="left" if column in text else "right", overflow="fold")
