@@ -236,7 +236,11 @@ def count(metric: Metric) -> None:
 
 
 def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics of online training that this process recorded: values by label."""
+    """Yields the metrics of online training that this process recorded: values by label.
+
+    Yields:
+        A metric, and its values by the value of `Metric.label`, a model or a queue.
+    """
     with _lock:
         noted = dict(_noted)
     for metric in OF_STREAM:
