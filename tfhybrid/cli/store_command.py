@@ -105,7 +105,7 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
 
 
 def show_tables(report: StoreReport) -> None:
-    """Writes the contents and the sizes of a store's tables to standard output, within 80 columns."""
+    """Writes the contents and sizes of a store's tables to standard output, within 80 columns."""
     tables = [table for table in report.tables if not table.problem]
     for table in report.tables:
         if table.problem:
