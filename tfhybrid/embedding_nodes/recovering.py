@@ -30,18 +30,8 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
     Raises:
         StoreError: A node has no store of that run, or lacks an update that cannot be repeated.
     """
-    try:
-        answers = calls.results("recover_store", {})
-    except TfhybridError as error:
-        raise StoreError(f"An embedding node has no store to recover: {error}") from error
-    for node, answer in enumerate(answers):
-        if (run_of(answer["token"]), host_of(answer["token"])) != (run, first + node):
-            raise StoreError("The embedding nodes hold tables of another run of the job")
-    own = engine.store_versions()
-    versions: list[Mapping[str, int]] = [own, *(answer["versions"] for answer in answers)]
-    if len({tuple(sorted(each)) for each in versions}) > 1:
-        raise StoreError("The embedding nodes hold other tables than the trainers")
-    newest = {table: max(each[table] for each in versions) for table in own}
+    versions = _recovered_versions(engine, calls, run, first)
+    newest = {table: max(each[table] for each in versions) for table in versions[0]}
     behind = [member for member, each in enumerate(versions) if each != newest]  # 0 is host 0
     ahead = [member for member in range(len(versions)) if member not in behind]
     if not ahead:
@@ -60,6 +50,23 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
                 "A trainer or an embedding node lacks updates that cannot be repeated. "
                 f"Expected versions: {newest}. Received: {dict(reached)}"
             )
+
+
+def _recovered_versions(
+    engine: Engine, calls: NodeCalls, run: int, first: int
+) -> list[Mapping[str, int]]:
+    """Recovers the nodes' stores; returns versions by table, of host 0 and then of each node."""
+    try:
+        answers = calls.results("recover_store", {})
+    except TfhybridError as error:
+        raise StoreError(f"An embedding node has no store to recover: {error}") from error
+    for node, answer in enumerate(answers):
+        if (run_of(answer["token"]), host_of(answer["token"])) != (run, first + node):
+            raise StoreError("The embedding nodes hold tables of another run of the job")
+    versions = [engine.store_versions(), *(answer["versions"] for answer in answers)]
+    if len({tuple(sorted(each)) for each in versions}) > 1:
+        raise StoreError("The embedding nodes hold other tables than the trainers")
+    return versions
 
 
 def _repeat(
