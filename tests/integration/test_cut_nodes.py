@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import needs_hosts
 from tests.support import hosts as several
 from tests.support.hosts import Hosts
-from tests.support.roles.clusters import until
+from tests.support.roles.clusters import node, until
 from tests.support.roles.colocated_run import colocated
 from tests.support.roles.data_script import SCRIPT
 from tfhybrid.cluster import launching
@@ -165,6 +165,8 @@ def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place, funct
     output, _ = started.communicate(timeout=60)
     assert started.returncode != 0
     assert "embedding-0" in output, output
+    # The data node has given up its own connection after the trainer's 4 s.
+    until(lambda: node(place.cluster, "data-0")["numbers"]["streams"] == 0, 20)
     log = place.folder / "embedding-0.log"
     # Its own end: the metadata node, which is silent or cannot be reached.
     until(lambda: "The node keeps running and retries" in log.read_text(), 30)

@@ -139,6 +139,36 @@ def test_gradients_of_one_trainer_are_synchronous_training(site: Site, dense: ty
         np.testing.assert_allclose(np.asarray(variable), value, rtol=0, atol=error)
 
 
+def test_gradients_of_a_key_are_summed_over_two_lookups(site: Site):
+    site.put(ROWS)
+
+    def model_of_two_lookups() -> keras.Model:
+        keras.utils.set_random_seed(5)
+        config = tfhybrid.TableConfig(dim=4, optimizer=tfhybrid.optimizers.SGD(0.1))
+        item = keras.Input((), dtype="int64", name="item")
+        embedding = tfhybrid.layers.Embedding(config, table="items", name="of_item")
+        embedded = keras.layers.Concatenate()([embedding(item), embedding(item)])
+        model = keras.Model({"item": item}, keras.layers.Dense(1)(embedded))
+        optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+        return model
+
+    leases = tfhybrid.stream.Leases(
+        site.config, model="ads", batch_size=16, wait=False, push="gradients"
+    )
+    data = tfhybrid.stream.dataset(leases, features=["item"], label="label")
+    online = tfhybrid.stream.Online(leases, tables={"items": "item"})
+    model_of_two_lookups().fit(data, callbacks=[online], verbose=0)
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    model = model_of_two_lookups()
+    batches = _batches(site).map(lambda features, label: ({"item": features["item"]}, label))
+    model.fit(batches, verbose=0)
+    keys = np.arange(60)
+    rows, _ = site.unit.models["ads"].read({"items": keys})
+    np.testing.assert_array_equal(rows["items"], tables_of(model)["items"].lookup(keys))
+
+
 def test_statistics_come_along_with_gradients(site: Site):
     site.put(64)
     leases = tfhybrid.stream.Leases(
