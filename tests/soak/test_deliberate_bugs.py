@@ -93,5 +93,5 @@ def test_there_are_twenty() -> None:
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.stem)
 def test_bug_is_noticed(broken: Copy, patch: Path) -> None:
     suites = re.search(r"^Noticed by: (.+)$", patch.read_text(), re.MULTILINE)[1].split()
-    broken.build()  # also without the native bug before
+    broken.build()  # a Python bug may follow a native one, which must leave the core
     assert not broken.passes(suites)

@@ -30,7 +30,7 @@ def patches_whose_file_is_gone(tree: Tree) -> list[str]:
 
 def patches_whose_suite_is_gone(tree: Tree) -> list[str]:
     """Returns the deliberate bugs that name tests that are not there."""
-    return _missing(tree, re.compile(r"^Noticed by: (?!native$)(\S+)$", re.MULTILINE))
+    return _missing(tree, re.compile(r"^Noticed by: (?!native$)(.+)$", re.MULTILINE))
 
 
 def dead_paths_in_docs(tree: Tree) -> list[str]:
@@ -48,6 +48,7 @@ def _missing(tree: Tree, pattern: re.Pattern[str]) -> list[str]:
     return [
         f"{patch}: {path}"
         for patch in tree.files("tests", "*.patch")
-        for path in pattern.findall(tree.text(patch))
+        for paths in pattern.findall(tree.text(patch))
+        for path in paths.split()
         if not tree.has(path)
     ]

@@ -96,7 +96,7 @@ FAULTS: dict[str, dict[str, str]] = {
         "tests/a.patch": "Noticed by: native\n+++ b/tests/a.patch\n+++ b/gone.py\n"
     },
     "patches_whose_suite_is_gone": {
-        "tests/a.patch": "Noticed by: tests/gone.py\n+++ b/tests/a.patch\n"
+        "tests/a.patch": "Noticed by: tests/a.patch tests/gone.py\n+++ b/tests/a.patch\n"
     },
     "dead_paths_in_docs": {"docs/a.md": "`tfhybrid/gone.py` `docs/gone.md` `tfhybrid/a.py`"},
 }
