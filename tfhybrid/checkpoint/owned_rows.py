@@ -46,6 +46,9 @@ def together(hosts: Sequence[OwnedRows]) -> OwnedRows:
 
     Args:
         hosts: Rows of each host, in the order of hosts.
+
+    Returns:
+        The rows of the whole table, in the order of the hosts.
     """
     frozen = [rows.frozen for rows in hosts]
     return OwnedRows(

@@ -112,7 +112,11 @@ class ArrayRows:
         self._arrays = [np.asarray(array) for array in arrays]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+        """Yields the rows in blocks.
+
+        Args:
+            dim: Length of an embedding of the table.
+            state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
             DataError: The arrays do not fit the table.
@@ -149,7 +153,11 @@ class NumpyRows:
         self._names = [keys, embeddings, *([states] if states else [])]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+        """Yields the rows in blocks.
+
+        Args:
+            dim: Length of an embedding of the table.
+            state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
             DataError: The file is damaged, lacks an array, or does not fit the table.
@@ -191,7 +199,11 @@ class ParquetRows:
         self._columns = [key, embedding, *([state] if state else [])]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+        """Yields the rows in blocks.
+
+        Args:
+            dim: Length of an embedding of the table.
+            state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
             DataError: The file is damaged, lacks a column, or does not fit the table.
@@ -271,7 +283,11 @@ class VariableRows:
         self._first_key = first_key
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+        """Yields the rows in blocks.
+
+        Args:
+            dim: Length of an embedding of the table.
+            state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
             DataError: The checkpoint is missing or damaged, lacks a variable, or does not fit the
@@ -319,7 +335,11 @@ class TfraRows:
         self.path = Path(directory) / name
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows in blocks, for a table of that `dim`. Optimizer states start fresh.
+        """Yields the rows in blocks. Optimizer states start fresh.
+
+        Args:
+            dim: Length of an embedding of the table.
+            state_shape: Shape of a row's optimizer state in the table; not used.
 
         Raises:
             DataError: A file is truncated, or does not fit the table.

@@ -272,7 +272,7 @@ def newest(directory: Location, existing: list[int], step: int | None = None) ->
 
     Args:
         directory: Directory of the checkpoints.
-        existing: Steps of the checkpoints, ascending; see `steps`.
+        existing: Steps that have a checkpoint in the directory, ascending.
         step: Step of the checkpoint. Default: the newest.
 
     Raises:
@@ -381,13 +381,13 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[StoredRows]:
 
 
 def check_digest(folder: Location, table: str, entry: TableEntry, digests: Iterable[int]) -> None:
-    """Compares the digests of a table's blocks with the digest of the saved rows.
+    """Compares the digests (hashes) of a table's blocks with the digest of the saved rows.
 
     Args:
         folder: Folder of the checkpoint, for the error.
         table: Name of the table, for the error.
         entry: Entry of the table in the manifest.
-        digests: Digests of the table's blocks; see `table_file.digest`.
+        digests: Digest of each of the table's blocks, from `table_file.digest`.
 
     Raises:
         CheckpointError: The rows are not those that were saved.

@@ -268,7 +268,7 @@ def words(
 
     Args:
         dtype: Type of the buffer's elements.
-        function: See `call`.
+        function: Name of the function without the prefix `tfhybrid_`.
         *arguments: Arguments before the buffer.
         again: Whether to call again if the buffer was too small. If `False`, the rest of the result
             is cut off.
@@ -277,7 +277,7 @@ def words(
         The result, `dtype [size]`.
 
     Raises:
-        TfhybridError: See `call`.
+        TfhybridError: The call failed.
     """
     room = _FIRST_ROOM
     while True:
@@ -428,7 +428,7 @@ def initial_rows(
     """Returns the initial embeddings of keys, float32 `[n, dim]`.
 
     Args:
-        kind: Kind of the initializer; see `tfhybrid.initializers`.
+        kind: Kind of the initializer, first of `native` of a `tfhybrid.initializers`.
         a: First parameter of the initializer.
         b: Second parameter of the initializer.
         seed: Seed of the table, from `table_seed`.

@@ -29,11 +29,11 @@ def make_key_handles(
     ticket: int,
     keys: Sequence[np.ndarray],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Replaces the keys of a batch by key handles. Needs no engine.
+    """Replaces the keys of a batch by key handles. Needs no engine; any thread may call it.
 
     Args:
         table: Name of the table.
-        placement: Placement of the table; see `Engine.open_table`.
+        placement: Kind of the table's placement, and the host of all rows if there is one.
         owners: Number of the first host that owns rows, and number of all hosts.
         ticket: Ticket of the batch, 0 to `TICKETS` - 1.
         keys: Keys of each feature of the table, int64 of any shape.

@@ -141,8 +141,8 @@ class Update:
     ) -> None:
         """Posts this rank's gradients of a step, once the tables have the previous update.
 
-        On one host, the leader applies the update when all ranks have posted. No rank waits for
-        that; see `Engine.wait`.
+        Every rank must call it once per step. On one host, the leader applies the update when all
+        ranks have posted. No rank waits for that here: `Engine.wait` waits.
 
         Args:
             keys: Keys of each table, int64 `[n]`, in any order, with repetitions.
@@ -153,6 +153,7 @@ class Update:
             skip: Whether a gradient is not finite; no rank then applies this step.
             failure: Reason why there are no gradients. Every rank raises it as an error.
             dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
+                Default 0.
 
         Raises:
             ConfigError: Shapes do not match.

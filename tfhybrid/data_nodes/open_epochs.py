@@ -68,10 +68,13 @@ class OpenEpochs:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[list[Pausing]]:
-        """Context in which all data sets are paused; its value is those that have an open epoch.
+        """Context in which all data sets are paused.
 
         Only one thread at a time may enter it. To enter it waits until no data set is inside
         `working()`, which includes data sets that wait for the answer of a data node.
+
+        Yields:
+            The data sets that have an open epoch.
         """
         with self._changed:
             self._paused = True

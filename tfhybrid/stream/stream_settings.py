@@ -201,6 +201,9 @@ class StreamSettings:
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit, which holds the target models, in this process. Close it afterwards.
 
+        Returns:
+            The sync unit, recovered from the files in `folder`.
+
         Raises:
             ConfigError: A policy or a rule of publications is not valid.
             NameTakenError: Another process runs the sync unit on the same folder.

@@ -175,6 +175,9 @@ def batch_of(payload: bytes) -> pa.RecordBatch:
 
     Args:
         payload: Payload of a record from `encode`; other bytes raise errors of Arrow.
+
+    Returns:
+        The rows, with the columns that `encode` got.
     """
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()

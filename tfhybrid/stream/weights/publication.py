@@ -146,6 +146,9 @@ def read_manifest(folder: Location, number: int, crc: int | None = None) -> Publ
         number: Number of the publication.
         crc: Checksum that the manifest must have. Default: any.
 
+    Returns:
+        Metadata of the publication.
+
     Raises:
         PublicationError: The publication does not exist, or has another checksum.
         CorruptFileError: The manifest is damaged.
