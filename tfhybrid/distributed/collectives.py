@@ -169,17 +169,32 @@ def barrier() -> None:
 
 
 def broadcast_object(value: Any, root: int = 0) -> Any:
-    """Returns the value of rank `root` on every rank. The value must be picklable."""
+    """Returns the value of rank `root` on every rank. The value must be picklable.
+
+    Every rank must call it.
+
+    Args:
+        value: Value of rank `root`; ignored on other ranks.
+        root: Number of the rank whose value is sent. Default 0.
+    """
     return hvd.broadcast_object(value, root_rank=root) if size() > 1 else value
 
 
 def allgather_object(value: Any) -> list[Any]:
-    """Returns the values of all ranks, in order. The values must be picklable."""
+    """Returns the values of all ranks, in order. The values must be picklable.
+
+    Every rank must call it.
+
+    Args:
+        value: Value of this rank.
+    """
     return list(hvd.allgather_object(value)) if size() > 1 else [value]
 
 
 def allgather(array: np.ndarray) -> np.ndarray:
     """Returns the arrays of all ranks, concatenated along axis 0 in the order of ranks.
+
+    Every rank must call it.
 
     Args:
         array: Array with at least one axis. Only the length of the first axis may differ between
@@ -227,6 +242,9 @@ def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:
     Args:
         message: Message of this rank, `[words]`; the number of words may differ between ranks.
         name: Name of the collective: equal on all ranks, and unique among those in flight.
+
+    Returns:
+        The messages in the order of ranks, `[words]`.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True) if size() > 1 else message
 
@@ -235,8 +253,11 @@ def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
     """Concatenates the messages of all leaders in the order of hosts, in the leaders' graph.
 
     Args:
-        message: See `gather_messages`.
-        name: See `gather_messages`.
+        message: Message of this leader, `[words]`; the number of words may differ.
+        name: Name of the collective: equal on all leaders, and unique among those in flight.
+
+    Returns:
+        The messages, `[words]`.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True, process_set=_leaders)
 
@@ -247,7 +268,7 @@ def scatter_to_hosts(parts: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tenso
     Args:
         parts: Parts of the message, `[words]`, concatenated in the order of hosts.
         splits: Length of each part, int32 `[hosts]`.
-        name: See `gather_messages`.
+        name: Name of the collective: equal on all leaders, and unique among those in flight.
 
     Returns:
         The received parts, concatenated in the order of hosts.
@@ -259,13 +280,13 @@ def scatter_to_hosts(parts: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tenso
 
 
 def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
-    """Returns the sums of tensors over ranks, in a graph, as one group.
+    """Returns the sums of tensors over ranks, in a graph, as one group. Every rank must build it.
 
     Args:
         tensors: Tensors in the same order and with the same shapes on all ranks.
-        name: See `gather_messages`. It must be given, because Horovod's default depends on layer
-            names. These differ if a rank has built another model before, and the ranks would then
-            wait forever.
+        name: Name of the collective: equal on all ranks, and unique among those in flight. It must
+            be given, because Horovod's default depends on layer names. These differ if a rank has
+            built another model before, and the ranks would then wait forever.
     """
     if size() == 1:
         return list(tensors)
@@ -276,8 +297,8 @@ def total_of_hosts(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Returns the sums of tensors over the leaders of hosts, in the leaders' graph, as one group.
 
     Args:
-        tensors: See `total`.
-        name: See `gather_messages`.
+        tensors: Tensors in the same order and with the same shapes on all leaders.
+        name: Name of the collective: equal on all leaders, and unique among those in flight.
     """
     return _grouped_sum(tensors, name, _leaders)
 

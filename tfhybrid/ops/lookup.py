@@ -57,7 +57,11 @@ class FeatureKeys:
     ragged: tf.RaggedTensor | None = None
 
     def reshape(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-        """Returns embeddings in the original shape of the keys."""
+        """Returns embeddings in the original shape of the keys.
+
+        Args:
+            embeddings: float32, one row per key.
+        """
         return embeddings if self.ragged is None else self.ragged.with_flat_values(embeddings)
 
     def combine(self, embeddings: tf.Tensor) -> tf.Tensor:
@@ -103,6 +107,9 @@ def number_keys(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> 
     Args:
         tables: Table of each feature; features may share one.
         features: Keys of each feature.
+
+    Returns:
+        Numbers of the keys, and the distinct keys of each table.
     """
     outputs = OPS.tfhybrid_number_keys(
         keys=[feature.keys for feature in features],
@@ -189,15 +196,15 @@ def gradients_of_tables(
 ) -> list[tf.IndexedSlices | None]:
     """Returns the gradient of each feature's proxy, from the gradients of a lookup's embeddings.
 
-    Of the features that share a table, the first one gets the gradient of all; the others get
-    `None`.
+    A proxy is the variable that stands for a table in Keras. Of the features that share a table,
+    the first one gets the gradient of all; the others get `None`.
 
     Args:
         tables: Table of each feature.
         features: Keys of each feature.
         by_number: Numbers of these keys.
-        gradients: Gradients of the lookup's results; see `lookup`.
-        side_by_side: See `lookup`.
+        gradients: Gradients of the results of `lookup`, in the same order and shapes.
+        side_by_side: Whether the lookup concatenated the embeddings into one tensor.
     """
     firsts: dict[str, int] = {}
     for position, table in enumerate(tables):
@@ -234,11 +241,19 @@ def _samples(feature: FeatureKeys) -> tf.Tensor:
 
 
 def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
-    """Returns the number of samples of a lookup's gradient, int64; `None` if it is unknown."""
+    """Returns the number of samples of a lookup's gradient, int64; `None` if it is unknown.
+
+    Args:
+        slices: Gradient of a table's proxy variable.
+    """
     return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
 
 
 def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
-    """Returns whether the keys of a gradient are known to be distinct."""
+    """Returns whether the keys of a gradient are known to be distinct.
+
+    Args:
+        slices: Gradient of a table's proxy variable.
+    """
     made_by = getattr(slices.indices, "op", None)  # an eager tensor has none, even inside a graph
     return made_by is not None and made_by.type in {"TfhybridLookup", "TfhybridNumberKeys"}

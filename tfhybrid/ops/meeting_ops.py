@@ -15,7 +15,7 @@ _order: tf.Variable | None = None
 
 @dataclasses.dataclass(frozen=True)
 class MeetingRef:
-    """A meeting's identification in ops.
+    """Identification, in ops, of a meeting: a point, such as a step, where all ranks wait.
 
     The methods build ops of a graph, or run them in eager code. In them, `numbers` are numbers that
     the ranks sum up in the meeting.

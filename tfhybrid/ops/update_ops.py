@@ -124,6 +124,9 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
     Args:
         update: Update that is to apply the gradients.
         gradients: Gradient of each table.
+
+    Returns:
+        The op, on which the step must depend.
     """
     return OPS.tfhybrid_keep_gradients(
         proxies=update.proxies, **_batch(gradients), **update.attributes
@@ -133,6 +136,10 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
 def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
     """Sums the gradients of equal keys, and packs all tables into this rank's message.
 
+    Args:
+        update: Update to apply, with `exchange="all_ranks"`.
+        contribution: Contribution of this rank.
+
     Returns:
         The message, int64 `[words]`.
     """
@@ -140,12 +147,17 @@ def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
 
 
 def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
-    """Lets the leader apply the messages of all ranks; on other ranks, records that it will.
+    """Makes the leader apply the messages of all ranks; on other ranks, only counts the step.
+
+    Every rank must run it.
 
     Args:
         update: Update to apply.
         messages: Messages of all ranks, int64 `[words]`, concatenated in the order of ranks.
         numbers: Numbers of the step.
+
+    Returns:
+        The op. It does not wait until the update is applied.
     """
     return OPS.tfhybrid_apply_gathered(
         proxies=update.proxies,
@@ -160,10 +172,15 @@ def post_gradients(
 ) -> tf.Operation:
     """Posts this rank's gradients to the leader of its host, through shared memory.
 
+    Every rank must run it.
+
     Args:
         update: Update to apply.
         contribution: Contribution of this rank.
         numbers: Numbers of the step.
+
+    Returns:
+        The op. It does not wait until the update is applied.
     """
     return OPS.tfhybrid_post_gradients(
         proxies=update.proxies,
@@ -203,6 +220,10 @@ def merge_owned(update: UpdateRef, parts: tf.Tensor) -> tf.Tensor:
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Plans the update from the hosts' messages, and reserves space for it; on the leader.
 
+    Args:
+        update: Update to apply.
+        messages: Messages of all hosts, int64 `[words]`, concatenated in the order of hosts.
+
     Returns:
         Whether all hosts must agree that they can apply the update, bool; and the complaint of this
         host, uint8 `[n]`: the reason why it cannot, empty if it can.
@@ -217,6 +238,9 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
         update: Update to apply.
         complaints: Complaints of all hosts, uint8 `[n]`; empty to apply the update.
         numbers: Numbers of the step.
+
+    Returns:
+        The op.
     """
     return OPS.tfhybrid_commit_update(
         proxies=update.proxies,
@@ -248,6 +272,9 @@ def keep_state(
         tables: Tables of the next update.
         step: Number of steps done, int64 scalar; the state is the one after that step.
         state: Numeric tensors, always with the same shapes.
+
+    Returns:
+        The op, which must run before the gradients of the next update are posted.
     """
     return OPS.tfhybrid_keep_state(
         proxies=[table.proxy for table in tables],

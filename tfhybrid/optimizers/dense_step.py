@@ -19,6 +19,9 @@ WAYS = ("auto", "horovod", "hierarchical")
 def check_way(way: str) -> None:
     """Checks the argument `dense` of `DistributedOptimizer`.
 
+    Args:
+        way: Value of the argument.
+
     Raises:
         ConfigError: `way` is not one of `WAYS`.
     """
@@ -90,6 +93,9 @@ def reduce(
         meeting: Meeting of all ranks for this reduction. Both ways send its signature, so ranks
             with different variables wait instead of adding up gradients that do not match.
         way: Way to add up the gradients, `"horovod"` or `"hierarchical"`.
+
+    Returns:
+        The averages, and the sums of the other values over the ranks.
     """
     own = tf.stack(
         [
@@ -144,6 +150,10 @@ def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> 
 
     A gradient is unusable if it is not finite, or so large that its square may overflow. The text
     is the beginning of a sentence: "variable 'PATH' is not finite, or ...".
+
+    Args:
+        gradients: Gradients of this rank.
+        variables: Dense variable of each gradient, for its path.
     """
     if not gradients:
         return tf.constant("")

@@ -53,7 +53,11 @@ class Distributed(_KerasOptimizer):
     """
 
     def start_distributed(self, step: DistributedStep) -> None:
-        """Sets the part that needs all ranks; must be called once, before any other method."""
+        """Sets the part that needs all ranks; must be called once, before any other method.
+
+        Args:
+            step: Part of a step that exchanges gradients between ranks.
+        """
         # One plain object holds all variables: Keras would track variables that are attributes.
         self.distributed_step = step
         self.sparse_update = step.sparse_update
@@ -169,11 +173,35 @@ class Distributed(_KerasOptimizer):
         super().finalize_variable_values(var_list)
 
     def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
-        """Applies reduced gradients to dense variables, as Keras does, and counts the step."""
+        """Applies reduced gradients to dense variables, as Keras does, and counts the step.
+
+        Args:
+            gradients: Gradients, averaged over all ranks.
+            variables: Dense variable of each gradient.
+
+        Raises:
+            NotImplementedError: The subclass for this Keras does not define it.
+        """
         raise NotImplementedError
 
     def rate(self) -> tf.Tensor:
-        """Returns the learning rate of the next step."""
+        """Returns the learning rate of the next step.
+
+        Args:
+            grads: Gradients of this rank; `None` for a variable without one.
+            trainable_variables: Variable of each gradient, tables included. Default: all of
+                `build`.
+        + OfKeras2.apply_gradients
+        Every rank must call it, or `join`.
+            grads_and_vars: Pairs of a gradient of this rank and its variable.
+            name: Ignored.
+            **options: Ignored.
+
+        Raises:
+            NotImplementedError: The subclass for this Keras does not define it.
+        + OfKeras3.apply
+        Every rank must call it, or `join`.
+        """
         raise NotImplementedError
 
     def _trained(self, proxies: Sequence[TableProxy], variables: Sequence[Any]) -> Trained:

@@ -43,13 +43,17 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
 
 
 class Described(Protocol):
-    """Table whose settings can be compared; it need not be open."""
+    """Table whose settings can be compared with those of other ranks; it need not be open."""
 
     dim: int
     config: TableConfig
 
 
 def described(table: Described) -> list[Any]:
-    """Returns the settings on which a table's rows depend, without its optimizer."""
+    """Returns the settings on which a table's rows depend, without its optimizer.
+
+    Args:
+        table: The table.
+    """
     config = table.config
     return [table.dim, *config.initializer.native, config.policy, str(config.placement)]

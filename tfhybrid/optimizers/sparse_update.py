@@ -29,7 +29,11 @@ class StateKeeper(Protocol):
     """Keeper of the dense state that belongs to an update, for a restart from memory."""
 
     def keep(self, proxies: Sequence[TableProxy]) -> tf.Operation:
-        """Returns an op that keeps the state. Run it before posting the update of these tables."""
+        """Returns an op that keeps the state. Run it before posting the update of these tables.
+
+        Args:
+            proxies: Keras variables that stand for the tables.
+        """
 
 
 class SparseUpdate:
@@ -104,6 +108,10 @@ class SparseUpdate:
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
         """Sets a table's optimizer. Must be called before the first `apply` with the table.
 
+        Args:
+            proxy: Keras variable that stands for the table.
+            optimizer: Optimizer of the table's rows.
+
         Raises:
             ConfigError: The table evicts rows by event time, but there is no clock.
         """
@@ -121,6 +129,9 @@ class SparseUpdate:
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:
         """Returns a reference to the update of some tables, for `apply` and ops.
+
+        Args:
+            proxies: Keras variables that stand for the tables.
 
         Raises:
             ConfigError: The optimizer was not built for one of the tables.
@@ -200,6 +211,9 @@ def checked_gradients(
         proxies: Keras variables that stand for the tables, for the names in errors.
         gradients: Gradient of each of these tables, in the same order.
 
+    Returns:
+        The gradients, in the same order.
+
     Raises:
         UnsupportedError: A gradient is not a `tf.IndexedSlices`; it may be `None` or dense.
     """
@@ -221,7 +235,14 @@ def checked_gradients(
 
 
 def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
-    """Returns empty gradients, for a rank without samples."""
+    """Returns gradients without keys, for a rank without samples.
+
+    Args:
+        proxies: Keras variables that stand for the tables.
+
+    Returns:
+        A gradient for each table, in the same order.
+    """
     dims = [proxy.table.dim for proxy in proxies]
     none = tf.zeros([0], tf.int64)
     return [

@@ -68,7 +68,12 @@ class RemoteReader:
 
     @property
     def spec(self) -> ModelSpec:
-        """Tables and dense weights of the model, asked from the node; see `Reader.spec`."""
+        """Tables and dense weights of the model, asked from the node at each access.
+
+        Raises:
+            PublicationError: The node has not read a publication yet.
+            StreamError: The node does not answer.
+        """
         return ModelSpec.from_json(self._remote.ask("spec")[0])
 
     def read(self, keys: dict[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:

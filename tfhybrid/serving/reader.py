@@ -44,7 +44,7 @@ class PublishedWeights(NamedTuple):
 
 
 class Reader:
-    """Reader of the published weights of a target model, which this process holds. Thread-safe.
+    """Reader of the published weights of a target model (which trainers update). Thread-safe.
 
     It needs neither Horovod nor TensorFlow. A lookup always sees the weights of one publication. A
     base is loaded beside the weights that are served, so there are two copies for a moment. Deltas

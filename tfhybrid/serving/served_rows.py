@@ -82,7 +82,12 @@ class ServedRows:
         self._writer(table).write_rows(RowBlock(keys, embeddings, None))
 
     def remove(self, table: str, keys: np.ndarray) -> None:
-        """Removes the rows of keys, int64 `[n]`; keys without a row are ignored."""
+        """Removes the rows of keys, int64 `[n]`; keys without a row are ignored.
+
+        Args:
+            table: Name of the table.
+            keys: int64 `[n]`.
+        """
         self._writer(table).remove_keys(keys)
 
     def read(self, table: str, keys: np.ndarray) -> np.ndarray:
