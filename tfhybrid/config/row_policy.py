@@ -161,7 +161,12 @@ _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows"
 
 
 def native_policy(admission: Admission | None, eviction: Eviction | None) -> dict[str, Any]:
-    """Returns the fields of `native.RowPolicyStruct` that are not 0; empty without a policy."""
+    """Returns the fields of `native.RowPolicyStruct` that are not 0; empty without a policy.
+
+    Args:
+        admission: Rule by which keys get a row; `None` for every key.
+        eviction: Rules by which rows are removed; `None` for never.
+    """
     if admission is not None and admission.updates == 1:
         admission = None
     if admission is None and eviction is None:

@@ -115,7 +115,8 @@ class SGD(SparseOptimizer):
     The momentum of a row decays only when it is touched.
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         momentum: Decay of the sum of earlier steps; 0 for none.
         nesterov: Whether to use Nesterov momentum (Nesterov, 1983).
     """
@@ -141,7 +142,8 @@ class Adagrad(SparseOptimizer):
     """Adagrad (Duchi et al., 2011).
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         initial_accumulator_value: Initial sum of squares of a new row.
         epsilon: Constant that is added to the sum before taking the square root.
     """
@@ -161,7 +163,8 @@ class RowAdagrad(SparseOptimizer):
     Adagrad.
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         initial_accumulator_value: Initial accumulator of a new row.
         epsilon: Constant that is added to the square root of the accumulator.
     """
@@ -184,7 +187,8 @@ class Adam(SparseOptimizer):
     Bias correction counts the table's updates, as Keras counts the optimizer's iterations.
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         beta_1: Decay of the first moment.
         beta_2: Decay of the second moment.
         epsilon: Constant that is added to the square root of the second moment.
@@ -214,7 +218,8 @@ class RMSprop(SparseOptimizer):
     """RMSprop (Hinton, 2012); a row's means change only when the row is updated.
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         rho: Decay of the mean of squared gradients.
         momentum: Decay of the sum of earlier steps; 0 for none.
         epsilon: Constant that is added to the mean before taking the square root.
@@ -246,7 +251,8 @@ class Ftrl(SparseOptimizer):
     An embedding becomes exactly zero where the L1 penalty dominates.
 
     Args:
-        learning_rate: See `SparseOptimizer`.
+        learning_rate: A number, a Keras schedule, or a `RateFactor`. Default: `None`, the rate of
+            the Keras optimizer.
         initial_accumulator_value: Initial sum of squares of a new row.
         l1_regularization_strength: Strength of the L1 penalty.
         l2_regularization_strength: Strength of the L2 penalty.

@@ -42,6 +42,9 @@ def load(script: str) -> ModuleType:
     Args:
         script: Path of a file that ends with `.py`, or name of a module.
 
+    Returns:
+        The module.
+
     Raises:
         ConfigError: The script cannot be imported.
     """

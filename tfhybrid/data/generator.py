@@ -144,6 +144,10 @@ class ClickLog:
 
         Without drift a feature's keys are `[0, keys)`, frequent and rare ones mixed. The g-th
         successor of an id has the key of the first one plus g times `keys`.
+
+        Args:
+            start: Number of the first sample, from 0.
+            count: Number of samples.
         """
         blocks = [self._block(numbers) for numbers in _blocks(start, count)]
         features = {
@@ -153,11 +157,21 @@ class ClickLog:
         return Clicks(features, self._labels(start, chances))
 
     def probabilities(self, start: int, count: int) -> np.ndarray:
-        """Returns the true click probability of samples `[start, start + count)`, float64."""
+        """Returns the true click probability of samples `[start, start + count)`, float64.
+
+        Args:
+            start: Number of the first sample, from 0.
+            count: Number of samples.
+        """
         return np.concatenate([self._block(numbers)[1] for numbers in _blocks(start, count)])
 
     def best_auc(self, count: int, start: int = 0) -> BestAuc:
-        """Returns the AUC that a perfect model would reach on samples `[start, start + count)`."""
+        """Returns the AUC that a perfect model would reach on samples `[start, start + count)`.
+
+        Args:
+            count: Number of samples.
+            start: Number of the first sample. Default 0.
+        """
         chances = self.probabilities(start, count)
         labels = self._labels(start, chances).astype(np.float64)
         return BestAuc(

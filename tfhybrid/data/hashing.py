@@ -40,7 +40,12 @@ def hash_counters(seed: int, counters: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seed: int, counters: np.ndarray) -> np.ndarray:
-    """Returns float64 in [0, 1) with 53 random bits each, of the same shape as `counters`."""
+    """Returns float64 in [0, 1) with 53 random bits each, of the same shape as `counters`.
+
+    Args:
+        seed: Seed of the stream (see `stream_seed`).
+        counters: Counters, int64 of any shape; equal counters give equal numbers.
+    """
     return (hash_counters(seed, counters) >> np.uint64(11)) * 2.0**-53
 
 

@@ -68,6 +68,9 @@ def load_graph(path: str | os.PathLike[str]) -> LoadedGraph:
     Args:
         path: Folder of the graph.
 
+    Returns:
+        The graph, with the names of its tables.
+
     Raises:
         ExportError: The folder or a file of it is missing.
         CorruptFileError: The folder has something else.

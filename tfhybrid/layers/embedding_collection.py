@@ -108,7 +108,14 @@ class EmbeddingCollection(keras.layers.Layer):
         return {feature: self._prefix + table for feature, table in self._table_of.items()}
 
     def build(self, input_shape: Any = None) -> None:
-        """Opens the tables: the leader of each host creates them, its other ranks attach."""
+        """Opens the tables: the leader of each host creates them, its other ranks attach.
+
+        Every rank must call it, with the same tables in the same order.
+
+        Raises:
+            NotInitializedError: `tfhybrid.init()` was not called.
+            UnsupportedError: The precision policy is mixed_float16.
+        """
         current_job()
         if self.compute_dtype == "float16":
             raise UnsupportedError(

@@ -89,6 +89,9 @@ def traffic_of(
         exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`.
         gradient_bytes: Bytes of a gradient's value on the wire: 4, or 2 for bfloat16.
         sharded: Whether each row is on one host.
+
+    Returns:
+        Distinct keys of a rank, of a host and of all hosts, and bytes that a host receives.
     """
     rank, host, union = (
         distinct_keys(rows, keys_of_rank * times, exponent) for times in (1, ranks, hosts * ranks)

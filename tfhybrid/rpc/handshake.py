@@ -53,6 +53,12 @@ class Handshake:
     def heard(cls, text: str) -> Handshake:
         """Parses the output of `text`.
 
+        Args:
+            text: Line of JSON from the process that connects.
+
+        Returns:
+            The handshake.
+
         Raises:
             StoreError: The text is not a valid handshake.
         """

@@ -25,6 +25,9 @@ def listen(address: str, port: int = 0) -> socket.socket:
         address: IPv4 or IPv6 address, or host name, of this machine.
         port: Port number. Default: 0, a free port.
 
+    Returns:
+        The socket, which accepts connections.
+
     Raises:
         OSError: The address or the port is not available.
     """

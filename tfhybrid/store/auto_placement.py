@@ -45,6 +45,9 @@ def choose(shape: TableShape, hosts: int, room: int) -> Choice:
         hosts: Number of hosts.
         room: Bytes available for tables on the host with the least memory.
 
+    Returns:
+        The placement, with the bytes of the table on a host that led to it.
+
     Example:
 
     >>> shape = TableShape(rows=100_000_000, dim=16, state_floats=32)

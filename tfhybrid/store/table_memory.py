@@ -73,6 +73,12 @@ class TableBytes:
 def bytes_of(table: TableShape) -> TableBytes:
     """Computes the size of a table.
 
+    Args:
+        table: Numbers of rows and floats of the table.
+
+    Returns:
+        The bytes of each part, in shared memory and in a checkpoint.
+
     Example:
 
     >>> bytes_of(TableShape(rows=1_000_000, dim=16, state_floats=16)).total

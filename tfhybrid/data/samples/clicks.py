@@ -70,7 +70,12 @@ class Clicks:
         )
 
     def shard(self, rank: int, size: int) -> Clicks:
-        """Returns the `rank`-th of `size` contiguous parts whose lengths differ by at most one."""
+        """Returns the `rank`-th of `size` contiguous parts whose lengths differ by at most one.
+
+        Args:
+            rank: Number of the part, from 0.
+            size: Number of parts.
+        """
         return self.take(Shard(rank, size).part(0, len(self)))
 
     def _with_labels(self, labels: dict[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:

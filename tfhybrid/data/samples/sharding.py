@@ -39,7 +39,12 @@ class Shard:
         return cls(distributed.rank(), distributed.size())
 
     def part(self, begin: int, end: int) -> slice:
-        """Returns this rank's contiguous part of `[begin, end)`; parts differ by one at most."""
+        """Returns this rank's contiguous part of `[begin, end)`; parts differ by one at most.
+
+        Args:
+            begin: First number of the range.
+            end: Number after the last one of the range.
+        """
         count = end - begin
         return slice(
             begin + count * self.rank // self.size, begin + count * (self.rank + 1) // self.size
