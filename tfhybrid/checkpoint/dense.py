@@ -76,13 +76,13 @@ def names(model: keras.Model) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """Variables of a model, with arrays that fit them."""
+    """Variables of a model, each with the array that `assign` would give to the variable."""
 
     pairs: list[tuple[Any, np.ndarray]]
     random_state: RandomState | None
 
     def assign(self) -> None:
-        """Assigns the arrays to the model, and the random states to the process."""
+        """Assigns the arrays to the variables, and sets the random generators of this process."""
         if self.random_state is not None:
             self.random_state.assign()
         for variable, value in self.pairs:

@@ -295,7 +295,11 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
 
 
 def keeper_of(model: keras.Model) -> DenseKeeper | None:
-    """Returns the keeper of a model's states, or `None` if the model's states are not kept."""
+    """Returns the object that keeps a model's state after each step, or `None` if nothing keeps it.
+
+    Args:
+        model: Model that was given to `resume` or `start`.
+    """
     update = getattr(model.optimizer, "sparse_update", None)
     return None if update is None else update.keeper
 

@@ -186,7 +186,7 @@ class TableEntry:
 
     @property
     def row_bytes(self) -> int:
-        """Size of a row in the files, in bytes: key, embedding, states and history."""
+        """Size in bytes of a row in the files: key, embedding, optimizer state and history."""
         floats = self.dim + math.prod(self.state_shape)
         return 8 + 4 * floats + native.HISTORY.itemsize * self.history
 

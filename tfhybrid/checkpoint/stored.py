@@ -30,14 +30,14 @@ _STEP = re.compile(r"step-(\d{10})")
 
 
 class TableUpdate(NamedTuple):
-    """Changes of a checkpoint to a table, relative to its base."""
+    """Changes that one checkpoint of a chain makes to a table: evicted keys, then rows."""
 
     evicted: np.ndarray  # int64 [n]: keys whose rows are removed before `rows` are added
     blocks: Iterable[StoredRows]
 
 
 class ChainLink(NamedTuple):
-    """Checkpoint of a chain: its folder and manifest."""
+    """Checkpoint of a chain, which is a checkpoint with all rows and the deltas after it."""
 
     folder: Location
     manifest: Manifest
@@ -104,7 +104,7 @@ class StoredCheckpoint:
         return self.chain[-1].manifest
 
     def base(self) -> BaseEntry:
-        """Returns this checkpoint as the base of the next delta."""
+        """Returns the reference by which a delta, the rows changed since, names this checkpoint."""
         return BaseEntry(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:

@@ -240,7 +240,11 @@ def sorted_keys(blocks: Sequence[StoredRows], what: str) -> tuple[np.ndarray, np
 
 
 def digest(block: StoredRows) -> int:
-    """Returns the digest of a block. The sum over a table's blocks, modulo 2^64, is the table's."""
+    """Returns the hash of a block of rows. Hashes of blocks add up, modulo 2^64, to the table's.
+
+    Args:
+        block: Rows, with or without a history.
+    """
     return native.rows_digest(*block)
 
 

@@ -165,7 +165,11 @@ def show_passes(report: StoreReport) -> None:
 
 
 def state_text(report: StoreReport) -> str:
-    """Returns a job's state in one word."""
+    """Returns a job's state in one word, "running" or "dead".
+
+    Args:
+        report: Report of the job's store.
+    """
     return "running" if report.living else "dead"
 
 

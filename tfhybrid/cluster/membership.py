@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class NodeState(enum.StrEnum):
-    """State of a node, as the metadata node sees it: whether it may own shards and start a job."""
+    """State of a node, from which follows whether the node may own shards and start a job."""
 
     REGISTERED = "joining"  # has registered, but sent no heartbeat yet
     READY = "ready"
@@ -102,7 +102,7 @@ class View:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the snapshot in the form of the file and of messages."""
+        """Returns the snapshot as JSON-serializable fields, as in messages between nodes."""
         return {
             "format": FORMAT,
             "epoch": self.epoch,

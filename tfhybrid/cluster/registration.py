@@ -183,7 +183,10 @@ class Registration:
         return self._draining
 
     def stop(self) -> None:
-        """Closes the connection and ends the thread; the metadata node marks the node as lost."""
+        """Closes the connection and ends the registration's thread.
+
+        The metadata node then marks this node as lost.
+        """
         self._stopping.set()
         self._wake.set()
         self._thread.join()

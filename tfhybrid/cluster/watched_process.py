@@ -90,7 +90,7 @@ class WatchedProcess:
             self._running.terminate()
 
     def wait(self, seconds: float) -> None:
-        """Waits until the process has ended; kills it after `seconds`, at least 0.1 s."""
+        """Waits until the process has ended; kills the process after `seconds`, at least 0.1 s."""
         if self._running is None:
             return
         try:

@@ -172,7 +172,7 @@ class Engine:
         self.call("forget_updates")
 
     def rank_state(self, local_rank: int) -> tuple[native.RankState, str]:
-        """Returns the state of a rank of this host, and the description that it gave itself."""
+        """Returns whether a rank of this host lives, and the description that it gave itself."""
         state = ctypes.c_int()
         description = native.text(
             "rank_state",

@@ -30,7 +30,7 @@ class KeptState:
         return native.text("kept_find", self._engine.handle)
 
     def steps(self) -> list[int]:
-        """Returns the steps whose kept state belongs to the tables as they are now."""
+        """Returns the steps, two at most, whose kept state belongs to the tables as of now."""
         steps, count = (ctypes.c_int64 * 2)(), ctypes.c_int64()
         self._engine.call("kept_steps", steps, ctypes.byref(count))
         return list(steps)[: count.value]
@@ -70,5 +70,5 @@ class KeptState:
         self._engine.call("kept_note", note, ctypes.c_int64(len(note)))
 
     def forget(self) -> None:
-        """Drops the kept states, and keeps no more."""
+        """Frees the memory of the kept states. No state is kept from now on."""
         self._engine.call("kept_forget")

@@ -58,7 +58,11 @@ class Meeting:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Meeting:
-        """Returns the meeting of `to_json`'s fields. A shortened name changes its signature."""
+        """Returns the meeting of `to_json`'s fields. A shortened name changes its signature.
+
+        Args:
+            fields: Result of `to_json`.
+        """
         lists = (tuple(fields[name]) for name in ("tables", "variables", "paths"))
         return cls(fields["what"], fields["of"], *lists)
 

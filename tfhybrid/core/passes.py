@@ -91,7 +91,7 @@ class Pass:
         self._engine.call("pass_begin_batch", self._number, ctypes.c_int64(batch))
 
     def end(self) -> None:
-        """Ends the pass, and waits until its memory is free. A second call does nothing."""
+        """Ends the pass, and waits until its rows' memory is free. A second call does nothing."""
         self._engine.call("pass_end", self._number)
 
     def __enter__(self) -> Pass:

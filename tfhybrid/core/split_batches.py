@@ -162,7 +162,16 @@ class RowRead:
 
 
 def reads(engine: Engine) -> list[RowRead]:
-    """Returns a trainer's reads of batches with a staleness since the last call, oldest first."""
+    """Returns what a trainer has read since the last call, for batches with a staleness.
+
+    The staleness of a batch is the number of updates that its rows may miss.
+
+    Args:
+        engine: Engine of the trainer.
+
+    Returns:
+        One entry per batch, table and owner, oldest first.
+    """
     row_reads: list[RowRead] = []
     names = np.empty(_ROOM, f"S{_NAME_BYTES}")
     numbers, count = np.empty((_ROOM, 4), np.int64), ctypes.c_int64(_ROOM)

@@ -70,7 +70,7 @@ class _Epoch:
 
 
 class RowsSent(Protocol):
-    """The part of a trainer's engine that receives the rows that owners push, and its read log."""
+    """Receiver of the rows that owners push to a trainer; it logs the versions that were read."""
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
         """Waits until all updates so far are applied; returns the version of each table then."""

@@ -93,5 +93,9 @@ class EngineRows:
             )
 
     def row_bytes(self, table: str) -> int:
-        """Returns the bytes of one row of a table as it is sent."""
+        """Returns the number of bytes in which a row of a table is sent.
+
+        Args:
+            table: Name of the table.
+        """
         return self._dims[table] * _FLOAT_BYTES

@@ -82,7 +82,7 @@ class TicketBook:
         self._ended: list[tuple[int, list[int]]] = []
 
     def give(self) -> int:
-        """Returns a ticket that no other batch in use has, on any trainer."""
+        """Returns a ticket: a number that no other batch in use has, on any trainer."""
         with self._lock:
             ticket = (self._given * self._size + self._rank) % (TICKETS - TICKETS % self._size)
             self._given += 1

@@ -103,7 +103,7 @@ class NodeLinks:
 
     @property
     def read_log(self) -> ReadLog:
-        """Log of the versions that this rank has read, for batches with a staleness."""
+        """Log of the versions that this rank has read, for batches whose rows may miss updates."""
         return self._log
 
     def feed(self, request: DataRequest, rank: int, size: int) -> Feed:

@@ -85,7 +85,7 @@ class Connecting(Protocol):
 
 
 class LauncherGoneError(Exception):
-    """Error of a job whose launcher, with its server, has ended."""
+    """Error of a job whose launcher (such as `horovodrun`) has ended."""
 
 
 class Gathering:
@@ -152,7 +152,7 @@ class Gathering:
         return links
 
     def missing(self) -> list[str]:
-        """Returns the missing ranks, with the host if another rank on it is connected."""
+        """Returns descriptions of the ranks that are not connected, with host names if known."""
         return [self._describe(rank) for rank in sorted(self._absent)]
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Calling:
         return {link: invitation.host} if link is not None and invitation is not None else {}
 
     def missing(self) -> list[str]:
-        """Returns a description of rank 0, or an empty list once it is connected."""
+        """Returns a description of rank 0; empty once this rank is connected with rank 0."""
         if self._connected:
             return []
         first = self._own.host if self._own.neighbours[0] == 0 else "the first host"

@@ -106,7 +106,7 @@ class Job:
 
     @property
     def asks_nodes(self) -> bool:
-        """True if this rank calls embedding nodes to do its leader tasks."""
+        """True if this rank sends requests to embedding nodes for the whole job, as rank 0 does."""
         return isinstance(self.engine, NodesEngine) and self.engine.asks
 
     def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:

@@ -182,7 +182,10 @@ class Watch:
         native.linger_after_sigterm(0)
 
     def abandon(self) -> None:
-        """Closes the lifelines in a forked child, which would keep them open after the parent."""
+        """Closes this process's lifelines; call it in a forked child only.
+
+        Otherwise the child would keep the lifelines open after the parent has died.
+        """
         self._lifelines.close()
 
     @contextlib.contextmanager

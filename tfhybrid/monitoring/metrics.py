@@ -35,7 +35,7 @@ class Metric(NamedTuple):
 
 
 class TableMetric(NamedTuple):
-    """Metric of a table, with the function that reads it from a report."""
+    """Metric of a table, with the function that gets the metric's value from a report."""
 
     metric: Metric
     read: Callable[[TableReport], float]
@@ -67,7 +67,7 @@ OF_TABLES = (
 
 
 class PassMetric(NamedTuple):
-    """Metric of the passes of a host, with the function that reads its values by label."""
+    """Metric of the passes (rows fetched ahead) of a host, with the function that reads it."""
 
     metric: Metric
     read: Callable[[PassReport], dict[str, float]]

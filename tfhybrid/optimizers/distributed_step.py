@@ -61,7 +61,7 @@ class Trained:
 
 
 class GradientSink(Protocol):
-    """Receiver of the gradients of a job with one rank, which then does not apply them itself."""
+    """Receiver of the gradients of a job with one rank, in place of the weights."""
 
     def take(
         self, trained: Trained, contribution: Contribution, dense: Sequence[tf.Tensor]

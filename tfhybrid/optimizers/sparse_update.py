@@ -26,7 +26,7 @@ WIRE_DTYPES = ("float32", "bfloat16")
 
 
 class StateKeeper(Protocol):
-    """Keeper of the dense state that belongs to an update, for a restart from memory."""
+    """Keeper of the dense state (weights, optimizer) that belongs to an update, for a restart."""
 
     def keep(self, proxies: Sequence[TableProxy]) -> tf.Operation:
         """Returns an op that keeps the state. Run it before posting the update of these tables.

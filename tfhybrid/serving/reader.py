@@ -197,7 +197,7 @@ class Reader:
             yield self._rows, self._spec, self._dense()
 
     def close(self) -> None:
-        """Ends the thread of `follow`, waits for lookups, and frees the memory."""
+        """Ends the thread that `follow` started, waits for lookups, and frees the memory."""
         self._ends.set()
         if self._thread is not None:
             self._thread.join()

@@ -69,7 +69,10 @@ class LeaseBook:
         return [each.lease for each in self._open.values()]
 
     def may_grant(self) -> bool:
-        """Returns whether one more lease keeps all leases within the bound on staleness."""
+        """Returns whether one more lease is allowed.
+
+        It is not if an update could then miss more than `staleness` other updates.
+        """
         if self._staleness is None or not self._open:
             return True
         # In the worst case all other open leases and the new one finish before the oldest.

@@ -59,7 +59,7 @@ class DeadLetters:
 
     @property
     def count(self) -> int:
-        """Number of rows in the file."""
+        """Number of bad rows in the file, those of earlier processes included."""
         return len(self._known)
 
     def add(self, queue: str, position: QueuePosition, reason: str, payload: bytes) -> None:

@@ -37,7 +37,11 @@ def path_of(folder: Path, first: int) -> Path:
 
 
 def first_of(path: Path) -> int:
-    """Returns the offset of a segment's first record, read from the file's name."""
+    """Returns the offset of the first record of a segment (a file of a queue), read from its path.
+
+    Args:
+        path: Path of the segment, as `path_of` returns it.
+    """
     return int(path.stem)
 
 

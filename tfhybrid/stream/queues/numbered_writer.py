@@ -67,7 +67,14 @@ class NumberedWriter:
         self._catch_up()
 
     def last_number(self, producer: str) -> int | None:
-        """Returns the number of a producer's last record in the queue; `None` if it has none."""
+        """Returns the number of a producer's last record in the queue.
+
+        Args:
+            producer: Name of the producer.
+
+        Returns:
+            The number, or `None` if the producer has no record.
+        """
         return self._numbers.get(producer)
 
     def append(self, records: Sequence[Numbered]) -> int:

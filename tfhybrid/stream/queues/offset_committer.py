@@ -70,7 +70,7 @@ class OffsetCommitter:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops the thread, waits for it, and closes the queues."""
+        """Stops the committer's thread, waits until the thread has ended, and closes the queues."""
         self._ends.set()
         self._thread.join()
         for queue in self._queues.values():

@@ -28,11 +28,19 @@ class Ticket(Generic[Item]):
     settled: bool = False
 
     def succeed(self, result: Any) -> None:
-        """Settles the ticket as committed, with the result that `submit` returns."""
+        """Marks the item of this ticket as committed. Called by the function `commit`.
+
+        Args:
+            result: Result that `GroupCommit.submit` returns.
+        """
         self.result, self.settled = result, True
 
     def fail(self, error: BaseException) -> None:
-        """Settles the ticket as not committed, with the error that `submit` raises."""
+        """Marks the item of this ticket as not committed. Called by the function `commit`.
+
+        Args:
+            error: Error that `GroupCommit.submit` raises.
+        """
         self.error, self.settled = error, True
 
 

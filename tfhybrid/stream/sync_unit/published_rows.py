@@ -22,7 +22,7 @@ class NotFiniteError(PublicationError):
 
 
 class WrittenRows(NamedTuple):
-    """Written files of a publication, with the numbers of rows, removed keys and bytes in them."""
+    """Files of a publication, and the numbers of rows, removed keys and bytes in these files."""
 
     files: list[PublishedFile]
     rows: int

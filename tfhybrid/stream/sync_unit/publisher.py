@@ -152,7 +152,7 @@ class Publisher:
 
     @property
     def last(self) -> Publication | None:
-        """Newest publication of this incarnation, or `None`."""
+        """Newest publication that continues the current weights, or `None`."""
         return None if self._last is None else self._last[0]
 
     def due(self, seconds: float) -> bool:

@@ -71,4 +71,4 @@ class Push(Protocol):
         """
 
     def close(self) -> None:
-        """Lets the model train its own weights again."""
+        """Ends the pushing: the model's optimizer changes the weights of this process again."""

@@ -77,7 +77,7 @@ class AppliedRanges:
         self._merge()
 
     def gaps(self) -> list[Range]:
-        """Returns the ranges between the frontier and the end that are not in the set."""
+        """Returns the ranges before `end` that are not in the set, in order."""
         ends = [self.frontier, *(end for _, end in self._ranges)]
         begins = [begin for begin, _ in self._ranges]
         return [(end, begin) for end, begin in zip(ends, begins, strict=False)]

@@ -39,7 +39,11 @@ class Lease:
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:
-    """Returns a lease as JSON for a message."""
+    """Returns a lease (the right to train some rows) as JSON, to send to another process.
+
+    Args:
+        lease: The lease.
+    """
     return dataclasses.asdict(lease)
 
 

@@ -36,7 +36,10 @@ WITHHELD = "withheld.json"
 
 
 class ChainMember(NamedTuple):
-    """Member of a chain: a publication's number, its manifest's checksum, and its size in bytes."""
+    """Publication as a member of a chain: a base (all rows), or a delta (changed rows) after it.
+
+    Holds the publication's number, its manifest's checksum, and its size in bytes.
+    """
 
     number: int
     crc: int
@@ -97,7 +100,7 @@ class Publication:
 
     @property
     def base(self) -> int:
-        """Number of the base of the publication's chain."""
+        """Number of the base (all rows) on which this publication builds; its own for a base."""
         return self.chain[0].number if self.chain else self.number
 
 

@@ -54,7 +54,7 @@ class WeightUpdate:
 
     @property
     def range(self) -> Range:
-        """Begin and end of the lease."""
+        """Positions before the first row and after the last row of the lease."""
         return self.begin, self.end
 
     def to_record(self) -> Record:
