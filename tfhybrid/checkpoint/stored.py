@@ -104,7 +104,7 @@ class StoredCheckpoint:
         return self.chain[-1].manifest
 
     def base(self) -> BaseEntry:
-        """Returns the reference by which a delta, the rows changed since, names this checkpoint."""
+        """Returns the reference by which a delta (the rows changed since) names this checkpoint."""
         return BaseEntry(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:

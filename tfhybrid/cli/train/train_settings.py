@@ -47,12 +47,12 @@ OPTIMIZER_OPTIONS: dict[str, set[str]] = {
 
 
 class Section(BaseModel):
-    """Section of the file. Unknown fields are errors."""
+    """Section of the YAML file of settings. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def given(self) -> dict[str, Any]:
-        """Returns the fields that the file sets, except `name` and null values."""
+        """Returns the fields that the YAML file sets, except `name` and null values."""
         values = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -200,7 +200,7 @@ class EvictionSettings(Section):
 
 
 class Storage(Section):
-    """Rows in files on a disk, `tfhybrid.FileTier`."""
+    """Settings of `tfhybrid.FileTier`, which keeps rows in files on a disk."""
 
     path: str = Field(description="Directory for the files, on every host.")
     cache_bytes: Count = Field(
@@ -291,7 +291,7 @@ class Evaluation(Section):
 
 
 class Checkpoints(Section):
-    """Checkpoints, `tfhybrid.callbacks.Checkpoint`. A restarted job resumes from the newest one."""
+    """Settings of `tfhybrid.callbacks.Checkpoint`. A restarted job resumes from the newest one."""
 
     directory: str = Field(description="Folder or URL that all hosts see.")
     save_freq: Literal["epoch"] | Count = Field(
@@ -317,7 +317,7 @@ class Checkpoints(Section):
 
 
 class Export(Section):
-    """Export of a SavedModel at the end, `tfhybrid.export.saved_model`."""
+    """Settings of `tfhybrid.export.saved_model`, which writes a SavedModel at the end."""
 
     directory: str = Field(description="Directory for the versions of the model.")
     best: bool = Field(
@@ -348,7 +348,7 @@ class JobSettings(Section):
 
 
 class Settings(Section):
-    """Root of the file."""
+    """All settings of the YAML file."""
 
     data: Data = Field(description="Files of samples.")
     model: Model = Field(description="The model.")
