@@ -58,10 +58,11 @@ class DenseKeeper:
         self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, JSON padded with spaces
 
     def difference(self) -> str | None:
-        """Returns the first difference of the last run's configuration from this one, as text.
+        """Compares the last run's configuration (settings that must be equal) with this run's.
 
         Returns:
-            `None` if they are equal. An error in reading the last run's state is a difference, too.
+            The first difference, as text; `None` if there is none. An error in reading the last
+            run's state is a difference, too.
         """
         try:
             last = json.loads(self._kept.find())

@@ -161,7 +161,7 @@ def _as_json(planned: Sequence[Move]) -> list[list[object]]:
 
 
 def main() -> None:
-    """Runs the metadata node until SIGTERM."""
+    """Runs the metadata node until SIGTERM, with the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--state", required=True, type=Path)
     parser.add_argument("--token-file", required=True, type=Path)

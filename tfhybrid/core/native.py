@@ -148,7 +148,7 @@ WAITING_SUFFIX = "~waiting"
 
 
 class RowPolicyStruct(ctypes.Structure):
-    """`tfhybrid_row_policy`."""
+    """Admission and eviction of a table's keys, the C struct `tfhybrid_row_policy`."""
 
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("kind", "admission")),
@@ -160,7 +160,7 @@ class RowPolicyStruct(ctypes.Structure):
 
 
 class TableConfigStruct(ctypes.Structure):
-    """`tfhybrid_table_config`."""
+    """Configuration of a table, the C struct `tfhybrid_table_config`."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -178,7 +178,7 @@ class TableConfigStruct(ctypes.Structure):
 
 
 class OptimizerConfigStruct(ctypes.Structure):
-    """`tfhybrid_optimizer_config`."""
+    """Settings of a table's optimizer, the C struct `tfhybrid_optimizer_config`."""
 
     _fields_ = [
         ("kind", ctypes.c_uint32),
@@ -192,13 +192,13 @@ class OptimizerConfigStruct(ctypes.Structure):
 
 
 class TableStatsStruct(ctypes.Structure):
-    """`tfhybrid_table_stats`."""
+    """Counters of a table, the C struct `tfhybrid_table_stats`."""
 
     _fields_ = [(name, ctypes.c_int64) for name in STATS]
 
 
 class FrozenTableStruct(ctypes.Structure):
-    """`tfhybrid_frozen_table`."""
+    """Sizes and version of a frozen table, the C struct `tfhybrid_frozen_table`."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("rows", "version", "parts", "whole")),
@@ -208,7 +208,7 @@ class FrozenTableStruct(ctypes.Structure):
 
 
 class TableFileStruct(ctypes.Structure):
-    """`tfhybrid_table_file`."""
+    """Description of a written file of rows, the C struct `tfhybrid_table_file`."""
 
     _fields_ = [
         ("rows", ctypes.c_int64),
@@ -219,7 +219,7 @@ class TableFileStruct(ctypes.Structure):
 
 
 class RecordSchemaStruct(ctypes.Structure):
-    """`tfhybrid_record_schema`."""
+    """Layout of a binary file of records, the C struct `tfhybrid_record_schema`."""
 
     _fields_ = [
         (name, ctypes.c_int64)

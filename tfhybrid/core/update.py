@@ -40,7 +40,7 @@ class UpdateChoices:
 
 
 class UpdateConfigStruct(ctypes.Structure):
-    """`tfhybrid_update_config`."""
+    """Settings of an update, the C struct `tfhybrid_update_config`."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -53,7 +53,7 @@ class UpdateConfigStruct(ctypes.Structure):
 
 
 class ContributionStruct(ctypes.Structure):
-    """`tfhybrid_contribution`."""
+    """Gradients of one rank for an update, the C struct `tfhybrid_contribution`."""
 
     held: object = None  # keeps the memory alive
 

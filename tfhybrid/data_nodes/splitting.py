@@ -38,7 +38,9 @@ class Declared:
         return self.first_owner, self.hosts
 
     def leaves_in(self, structure: Structure) -> dict[str, int]:
-        """Returns the number of the leaf of each feature that the model looks up and a batch has.
+        """Returns the number of the leaf (tensor) of each feature that the model looks up.
+
+        Features that the batch lacks are left out.
 
         Args:
             structure: Structure of the batch.

@@ -93,7 +93,7 @@ class NodeLinks:
 
     @property
     def nodes(self) -> NodeSession:
-        """Nodes of the job, as of the last move of a shard."""
+        """Nodes of the job; another object after shards have moved to other nodes."""
         return self._nodes
 
     @property

@@ -187,20 +187,8 @@ class Distributed(_KerasOptimizer):
     def rate(self) -> tf.Tensor:
         """Returns the learning rate of the next step.
 
-        Args:
-            grads: Gradients of this rank; `None` for a variable without one.
-            trainable_variables: Variable of each gradient, tables included. Default: all of
-                `build`.
-        + OfKeras2.apply_gradients
-        Every rank must call it, or `join`.
-            grads_and_vars: Pairs of a gradient of this rank and its variable.
-            name: Ignored.
-            **options: Ignored.
-
         Raises:
             NotImplementedError: The subclass for this Keras does not define it.
-        + OfKeras3.apply
-        Every rank must call it, or `join`.
         """
         raise NotImplementedError
 
@@ -226,7 +214,15 @@ class OfKeras3(Distributed):
     """Mixin for Keras 3, where `fit`, `apply_gradients` and custom loops call `apply`."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Applies the gradients of all ranks, as one step."""
+        """Applies the gradients of all ranks, as one step.
+
+        Every rank must call it, or `join`.
+
+        Args:
+            grads: Gradients of this rank; `None` for a variable without one.
+            trainable_variables: Variable of each gradient, tables included. Default: all of
+                `build`.
+        """
         built = self.sparse_update.variables
         self.step(grads, built if trainable_variables is None else trainable_variables)
 
@@ -247,7 +243,15 @@ class OfKeras2(Distributed):
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None, **options: Any
     ) -> Any:
-        """Applies the gradients of all ranks, as one step. Returns the number of steps."""
+        """Applies the gradients of all ranks, as one step. Returns the number of steps.
+
+        Every rank must call it, or `join`.
+
+        Args:
+            grads_and_vars: Pairs of a gradient of this rank and its variable.
+            name: Ignored.
+            **options: Ignored.
+        """
         pairs = list(grads_and_vars)
         self.step([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
         return self.iterations

@@ -53,7 +53,7 @@ class StoredRecord(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """The result of one call of `Queue.read`.
+    """Result of one call of `Queue.read`.
 
     Args:
         records: Records in order of their offsets; empty if none arrived in time.

@@ -22,11 +22,11 @@ _CACHED_RECORDS = 256  # decoded records kept, because one record can belong to 
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """Rows that follow a position.
+    """Result of `QueueReader.take`: the rows that follow a position.
 
     Args:
         end: Position after the last row read, good or bad.
-        batch: Good rows, with the declared columns.
+        batch: Good rows, with the columns of the schema.
     """
 
     end: QueuePosition
@@ -76,11 +76,11 @@ class QueueReader:
         Args:
             begin: Position of the first row.
             max_rows: Maximum number of good rows.
-            limit: Position at which to stop. Default the end of the queue.
+            limit: Position at which to stop. Default: the end of the queue.
 
         Returns:
-            The rows, and the position after them. There are fewer than `most` if the queue has no
-            more, and none if all are bad. `None` if nothing follows `begin` yet.
+            The rows, and the position after them. There are fewer than `max_rows` if the queue has
+            no more, and none if all are bad. `None` if nothing follows `begin` yet.
 
         Raises:
             PositionLostError: Retention has removed the rows, and `on_lost` is `"raise"`.

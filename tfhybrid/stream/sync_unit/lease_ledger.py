@@ -55,7 +55,10 @@ class LeaseLedger:
         self._revoked[queue] = set()
 
     def ranges(self, queue: str) -> AppliedRanges:
-        """Returns the applied ranges of a queue.
+        """Returns the ranges of a queue's rows that are in the model's weights.
+
+        Args:
+            queue: Name of the queue.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
@@ -84,6 +87,9 @@ class LeaseLedger:
 
     def admits(self, update: WeightUpdate) -> bool:
         """Checks the lease of an update; returns whether its rows are still to be applied.
+
+        Args:
+            update: Update from a trainer.
 
         Raises:
             LeaseRefusedError: The update is for another model, or its lease has ended.

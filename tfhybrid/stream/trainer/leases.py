@@ -111,7 +111,7 @@ class Leases:
 
     @property
     def work(self) -> GrantedWork | None:
-        """The lease in training, with its rows; `None` between two leases."""
+        """The lease (rows to train and the right to train them) in training; `None` between two."""
         return self._work
 
     def open(

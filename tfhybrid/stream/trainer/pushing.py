@@ -34,7 +34,7 @@ class Push(Protocol):
     """Interface that turns a trained lease into an update. Used by the training thread alone."""
 
     def spec(self) -> ModelSpec:
-        """Returns the specification of the model for the sync unit."""
+        """Returns the specification of the model, from which the sync unit makes the weights."""
 
     def states(self) -> np.ndarray | None:
         """Returns the states (such as momenta) of the dense weights' optimizer.

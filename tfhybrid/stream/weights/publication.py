@@ -166,7 +166,16 @@ def read_manifest(folder: Location, number: int, crc: int | None = None) -> Publ
 
 
 def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
-    """Returns a publication and the checksum of its manifest; raises as `read_manifest` does."""
+    """Returns a publication and the checksum of its manifest.
+
+    Args:
+        folder: Folder of the target model's publications.
+        number: Number of the publication.
+
+    Raises:
+        PublicationError: The publication does not exist.
+        CorruptFileError: The manifest is damaged.
+    """
     path = folder_of(folder, number) / MANIFEST
     try:
         crc, fields = _checked(path)
