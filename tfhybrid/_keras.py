@@ -14,7 +14,10 @@ VERSION = metadata.version(keras.Model.__module__.partition(".")[0])
 
 
 def state_of(optimizer: Any) -> list[Any]:
-    """Returns an optimizer's variables: its step count, learning rate and state."""
+    """Returns an optimizer's variables: step count, learning rate, then moments and the like.
+
+    With a learning-rate schedule, there is no variable of the learning rate.
+    """
     if IS_KERAS_3 or schedule_of(optimizer) is not None:
         return list(optimizer.variables)
     step, *others = optimizer.variables

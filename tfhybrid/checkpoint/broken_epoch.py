@@ -83,9 +83,10 @@ def finish_epoch(
 
 
 def note(model: keras.Model, position: AnyPosition) -> None:
-    """Records the position at which a restored model continues, if it is within an epoch.
+    """Records that a restored model is within an epoch, which must be finished first.
 
-    The record is in this process alone; `begin_epoch` warns of it.
+    If `fit` begins another epoch nevertheless, `begin_epoch` logs a warning. A position at the
+    start of an epoch deletes an earlier record. The record is in this process's memory only.
 
     Args:
         model: Model that was restored.

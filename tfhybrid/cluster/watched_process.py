@@ -90,7 +90,11 @@ class WatchedProcess:
             self._running.terminate()
 
     def wait(self, seconds: float) -> None:
-        """Waits until the process has ended; kills the process after `seconds`, at least 0.1 s."""
+        """Waits until the process has ended. Kills the process if it does not end in time.
+
+        Args:
+            seconds: Time to wait before the process is killed; 0.1 if less.
+        """
         if self._running is None:
             return
         try:

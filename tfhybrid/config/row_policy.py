@@ -84,8 +84,8 @@ class Eviction:
             fraction of this number. So a table can exceed it by the rows added since then: at most
             the new keys of `every_steps` updates.
         keep: Rows that `max_rows` keeps: the `"recent"` (default) or the `"frequent"`.
-        every: Number of updates in which each key is examined once, a power of two up to 2^20.
-            Defaults to 1024, or less if a rule's number of steps or rows is small.
+        every_steps: Number of updates in which each key is examined once, a power of two up to
+            2^20. Defaults to 1024, or less if a rule's number of steps or rows is small.
 
     Raises:
         ConfigError: An argument is out of range, or no rule is given.
@@ -145,7 +145,10 @@ class Eviction:
 
     @property
     def slices(self) -> int:
-        """`every_steps`, which is never `None` after `__post_init__`."""
+        """Number of slices of a table. Each update evicts from one slice, in turn.
+
+        Equals `every_steps`: after so many updates, every row was examined once.
+        """
         assert self.every_steps is not None
         return self.every_steps
 

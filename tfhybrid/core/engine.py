@@ -419,11 +419,13 @@ class Engine:
         min_versions: Sequence[int] | None = None,
         timeout_seconds: float = 60.0,
     ) -> tuple[list[np.ndarray], list[int]]:
-        """Reads embeddings of several tables as they were after one update, beside training.
+        """Reads embeddings of several tables, all as they were after the same update.
+
+        Training may go on meanwhile.
 
         Args:
             tables: Dim of each table, by its name.
-            keys: Keys of each table, int64 `[n]`.
+            keys: Keys of each table, int64 `[n]`, in the order of `tables`.
             min_versions: Lowest acceptable version of each table. Default: any.
             timeout_seconds: Seconds to wait for these versions. Default 60.
 

@@ -58,10 +58,10 @@ class Holding:
 
 
 class TicketBook:
-    """Issues the tickets of a trainer's batches and tells which ones owners can free. Thread-safe.
+    """Issues tickets for a trainer's batches; knows which batches owners can free. Thread-safe.
 
     A batch is finished once a later batch of its data set was looked up, because that lookup waits
-    for the update before it.
+    for the update of the finished batch.
 
     Args:
         looked_up: Function that returns the tickets that were looked up since its last call.

@@ -29,12 +29,20 @@ class LoadedGraph:
 
     @property
     def keys(self) -> Any:
-        """Function from inputs by name to the keys of lookup 0, 1 and so on, `"keys_0"`."""
+        """Function that returns the keys that the model looks up for some inputs.
+
+        Takes the inputs as keyword arguments. Returns a dict of int64 tensors: `"keys_0"` holds the
+        keys of lookup 0, `"keys_1"` those of lookup 1, and so on.
+        """
         return self.module.signatures["keys"]
 
     @property
     def predict(self) -> Any:
-        """Function from inputs by name and embeddings, `"embeddings_0"`, to outputs by name."""
+        """Function that returns the model's outputs, a dict of tensors by name.
+
+        Takes keyword arguments: the inputs, and the embeddings of each lookup's keys as
+        `embeddings_0`, `embeddings_1` and so on, in the order of `keys`.
+        """
         return self.module.signatures["predict"]
 
     @property

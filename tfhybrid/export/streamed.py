@@ -25,10 +25,10 @@ def save(
     """Saves a module as `tf.saved_model.save` does, with all rows of its tables.
 
     Args:
-        module: Module to save; each of the tables must be an attribute of it, or in one.
+        module: Module to save. It must hold each table in an attribute, or in a list there.
         folder: Existing folder for the SavedModel.
         signatures: Signatures, as for `tf.saved_model.save`.
-        tables: Tables by their `mark`; the marks must differ.
+        tables: Tables to save. The key of each is the `mark` with which that table was created.
 
     Raises:
         tf.errors.OpError: A file cannot be written.

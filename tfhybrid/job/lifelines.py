@@ -79,10 +79,13 @@ class Lifelines:
         return notes
 
     def tell(self, line: str) -> None:
-        """Sends news or a note to all connected peers. Never waits and never fails.
+        """Sends a line to all connected peers. Never waits and never fails.
+
+        Keeps what a peer cannot receive yet, for the next call. A broken connection loses it.
 
         Args:
-            line: News (text) or a note (JSON), without a line break.
+            line: News of a rank that ended (text), or a report of a waiting rank (JSON), without a
+                line break.
         """
         message = f"{line}\n".encode()
         if not line.startswith(_NOTE):

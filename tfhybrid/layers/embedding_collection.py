@@ -112,6 +112,9 @@ class EmbeddingCollection(keras.layers.Layer):
 
         Every rank must call it, with the same tables in the same order.
 
+        Args:
+            input_shape: Not used; Keras passes it.
+
         Raises:
             NotInitializedError: `tfhybrid.init()` was not called.
             UnsupportedError: The precision policy is mixed_float16.

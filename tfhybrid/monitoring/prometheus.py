@@ -66,7 +66,11 @@ class _Collector(Collector):
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yields a family for each metric."""
+        """Yields the current metrics for a request, as the Prometheus client demands.
+
+        A family is a metric with its values by label. The first one, `job`, holds the job's name
+        and the version of tfhybrid.
+        """
         with self._lock:
             metrics = list(self._values())
         yield InfoMetricFamily(

@@ -139,7 +139,7 @@ class Table:
 
     @property
     def seed(self) -> int:
-        """The job's seed. Together with the name it determines the initial values."""
+        """The job's seed. Together with the table's name, it determines the initial values."""
         return self._job.seed
 
     @property

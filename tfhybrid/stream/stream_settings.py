@@ -221,10 +221,10 @@ class StreamSettings:
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
-        """Returns a client for a target model in the sync unit's process.
+        """Returns a client by which this process calls a target model of the sync unit's process.
 
         Args:
-            name: Name of the target model.
+            name: Name of the target model, the weights that trainers update together.
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:

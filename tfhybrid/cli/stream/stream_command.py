@@ -62,9 +62,10 @@ def run(
         bool, typer.Option("--json", help="Print JSON, one line per change.")
     ] = False,
 ) -> None:
-    """Run sync unit, provider and the trainers of `trainers:` on this machine until SIGTERM.
+    """Run sync unit, data provider and the trainers of `trainers:` on this machine.
 
-    Exits when all trainers have ended with status 0.
+    A process that fails is started again. Ends at SIGTERM, or when all trainers have ended with
+    status 0.
     """
     set_up_logging()
 

@@ -52,7 +52,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def given(self) -> dict[str, Any]:
-        """Returns the fields that the YAML file sets, except `name` and null values."""
+        """Returns the fields of this section that the YAML file sets, as a dict by field name.
+
+        Leaves out `name`, and fields that the file sets to null.
+        """
         values = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
         return {name: value for name, value in values.items() if value is not None}
 

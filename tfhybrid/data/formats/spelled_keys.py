@@ -19,7 +19,7 @@ class Spelling(NamedTuple):
     Attributes:
         expected: Description of valid texts, for errors.
         pattern: Regular expression that valid texts match.
-        parse: Function that returns the keys of valid texts.
+        parse: Function that maps an array of valid texts to their keys, an int64 array.
     """
 
     expected: str

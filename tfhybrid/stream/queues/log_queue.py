@@ -42,16 +42,16 @@ _LOOK_SECONDS = 0.01
 class LogQueue(Queue):
     """A queue in a directory on a local disk. Not thread-safe.
 
-    The writing process holds a lock, and cuts off a torn record that a killed writer left. Reads
-    in the writing process return records once they are durable; other processes may see a record
-    shortly before.
+    The writing process holds a lock, and cuts off a torn record that a killed writer left. In that
+    process, `read` returns a record after its `append` has succeeded. Other processes may read a
+    record while `append` still writes it to disk.
 
     Args:
         folder: Path of the directory. A writer creates it.
         write: Whether this process appends. Default `False`.
         fsync: Time at which records reach the disk: `"always"`, before `append` returns, or
-            `"never"`, when the kernel writes them. Both survive `kill -9`; only `"always"` survives
-            a power cut.
+            `"never"`, when the kernel writes them. With both, records survive `kill -9` of the
+            writer; only with `"always"`, they survive a power cut.
         segment_bytes: Size at which a file is closed and the next one started. Default 64 MiB.
         retention_bytes: Number of newest bytes that are kept. Older files are removed when the
             next file is started. Default unlimited.
