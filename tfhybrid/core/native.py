@@ -303,7 +303,7 @@ def text(function: str, *arguments: object, again: bool = True) -> str:
 
 
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    """Returns the address of a C-contiguous array, which the caller keeps alive, or `None`."""
+    """Returns a C-contiguous array's address, `None` for `None`. The caller keeps it alive."""
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
@@ -313,12 +313,12 @@ def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
 
 
 def close_store(engine: int, leave: bool) -> None:
-    """Closes the store of an engine; cannot fail. `leave` keeps the files for a restart."""
+    """Closes an engine's store, if open; never fails. `leave` keeps its files for a restart."""
     _library.tfhybrid_store_close(ctypes.c_int64(engine), ctypes.c_int(leave))
 
 
 def report_stores(directory: str) -> list[list[str]]:
-    """Returns the fields of each line with which the core describes the stores of a directory."""
+    """Returns the core's description of a directory's stores: lines, each a list of fields."""
     lines = text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
@@ -384,7 +384,7 @@ def is_lingering() -> bool:
 
 
 def phase_times() -> dict[str, float]:
-    """Returns the seconds that this process has spent in each phase of its steps."""
+    """Returns the seconds that this process has spent in each phase of its steps, by name."""
     times = (ctypes.c_int64 * len(PHASES))()
     call("phase_times", ctypes.c_int(len(PHASES)), times)
     return {phase: 1e-9 * time for phase, time in zip(PHASES, times, strict=True)}
@@ -411,14 +411,14 @@ def timeline(most: int) -> np.ndarray:
 
 
 def counters() -> dict[str, int]:
-    """Returns this process's counters since it started, by the names of `COUNTERS`."""
+    """Returns counts of this process since it started, such as "steps", by name (`COUNTERS`)."""
     counts = (ctypes.c_int64 * len(COUNTERS))()
     call("counters", ctypes.c_int(len(COUNTERS)), counts)
     return dict(zip(COUNTERS, counts, strict=True))
 
 
 def available_bytes(directory: str) -> int:
-    """Returns the bytes that can still be reserved in a directory, within the memory limit."""
+    """Returns how many bytes can still be reserved in a directory, within the memory limit."""
     return int(_library.tfhybrid_available_bytes(directory.encode()))
 
 
@@ -485,7 +485,7 @@ def rows_digest(
 
 
 def crc32c(data: bytes | np.ndarray, seed: int = 0) -> int:
-    """Returns the CRC-32C of bytes, continuing from `seed`."""
+    """Returns the CRC-32C of `data`; `seed` is the CRC-32C of bytes before it, if any."""
     array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     return int(
         _library.tfhybrid_crc32c(

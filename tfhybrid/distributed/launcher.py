@@ -70,11 +70,20 @@ class Server:
         return text if status == http.HTTPStatus.OK else None
 
     def put(self, name: str, value: str) -> None:
-        """Stores a value. Raises as `get` does."""
+        """Stores a value under a key, in place of an earlier one. Raises as `get` does.
+
+        Args:
+            name: Key; a word that is valid in a URL.
+            value: Text to store.
+        """
         self._call("PUT", name, value)
 
     def remove(self, name: str) -> None:
-        """Deletes a value. Raises as `get` does."""
+        """Deletes a key and its value. Raises as `get` does.
+
+        Args:
+            name: Key.
+        """
         self._call("DELETE", name)
 
     def _call(self, method: str, name: str, value: str | None = None) -> tuple[int, str]:

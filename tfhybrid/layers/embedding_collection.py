@@ -181,7 +181,12 @@ class EmbeddingCollection(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns the output of `call` as `keras.KerasTensor`."""
+        """Returns shape and dtype of the output of `call`, as `keras.KerasTensor`.
+
+        Args:
+            inputs: Keys or strings of each feature, as symbolic tensors.
+            weights: Not used: weights do not change the shape.
+        """
         for feature in self._table_of:
             feature_inputs.check_dtype(feature, inputs[feature].dtype)
         shapes = self._output_shapes({f: inputs[f].shape for f in self._table_of})
@@ -196,7 +201,11 @@ class EmbeddingCollection(keras.layers.Layer):
         }
 
     def compute_output_shape(self, input_shape: Mapping[str, Any]) -> Any:
-        """Returns the shapes of the output for the shapes of the input."""
+        """Returns the shape of each feature's output, or of all features' if concatenated.
+
+        Args:
+            input_shape: Shape of each feature's keys, by name.
+        """
         return self._output_shapes(input_shape)
 
     def _output_shapes(self, input_shape: Mapping[str, Any]) -> Any:

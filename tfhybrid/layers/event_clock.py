@@ -76,7 +76,7 @@ class EventClock(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Any, event_time: Any, training: bool | None = None
     ) -> Any:
-        """Returns the specs of the inputs."""
+        """Returns shape and dtype of `call`'s output, equal to those of `inputs`."""
         return tf.nest.map_structure(
             lambda tensor: keras.KerasTensor(tensor.shape, tensor.dtype), inputs
         )

@@ -42,7 +42,7 @@ class StringKeys(keras.layers.Layer):
         return string_keys(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        """Returns the output of `call` as `keras.KerasTensor`."""
+        """Returns shape and dtype of the output of `call`, as `keras.KerasTensor`."""
         kinds = {"sparse": bool(getattr(inputs, "sparse", False))}
         if getattr(inputs, "ragged", False):
             kinds = {"ragged": True}

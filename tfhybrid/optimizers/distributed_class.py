@@ -168,7 +168,13 @@ class Distributed(_KerasOptimizer):
         self.distributed_step.join()
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Joins the other ranks; `fit` calls it after this rank's last epoch."""
+        """Joins the other ranks' steps until every rank is finished.
+
+        Keras calls it at the end of `fit`.
+
+        Args:
+            var_list: Trainable variables of the model.
+        """
         self.join()
         super().finalize_variable_values(var_list)
 

@@ -32,7 +32,12 @@ SUFFIX = ".log"
 
 
 def path_of(folder: Path, first: int) -> Path:
-    """Returns the path of the segment (a file of a queue) that begins with the offset `first`."""
+    """Returns the path of a segment, a file of a queue.
+
+    Args:
+        folder: Folder of the queue.
+        first: Offset of the segment's first record.
+    """
     return folder / f"{first:020d}{SUFFIX}"
 
 
@@ -46,7 +51,11 @@ def first_of(path: Path) -> int:
 
 
 def header(first: int) -> bytes:
-    """Returns the bytes with which a segment begins whose first record has the offset `first`."""
+    """Returns the header of a segment: the `HEADER_BYTES` bytes before its first record.
+
+    Args:
+        first: Offset of the segment's first record.
+    """
     return _HEADER.pack(_MAGIC, _VERSION, native.crc32c(_OFFSET.pack(first)), first)
 
 
@@ -104,7 +113,10 @@ class SegmentReader:
         self.byte = byte
 
     def next(self) -> Record | None:
-        """Returns the next record and advances, or `None` if it is incomplete or damaged."""
+        """Returns the record at `offset`, and advances to the one behind it.
+
+        Returns `None`, and does not advance, if that record is missing, incomplete or damaged.
+        """
         head = os.pread(self._file, _FRAME.size, self.byte)
         if len(head) < _FRAME.size:
             return None

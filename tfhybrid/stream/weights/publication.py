@@ -117,7 +117,12 @@ class Pointer(NamedTuple):
 
 
 def folder_of(folder: Location, number: int) -> Location:
-    """Returns the path of publication `number` in the folder of a model. Creates nothing."""
+    """Returns the path of a publication's folder. Creates nothing.
+
+    Args:
+        folder: Folder of the target model's publications.
+        number: Number of the publication.
+    """
     return folder / f"{number:010d}"
 
 
