@@ -33,7 +33,10 @@ class Initializer:
 
     @property
     def native(self) -> tuple[int, float, float]:
-        """Kind and two parameters, as `Engine.open_table` takes them; 0 for missing ones."""
+        """The argument `initializer` of `Engine.open_table`: number of the kind, two parameters.
+
+        Parameters that this kind does not have are 0.
+        """
         values = [float(getattr(self, field.name)) for field in dataclasses.fields(self)]
         a, b = (*values, 0.0, 0.0)[:2]
         return self.kind, a, b

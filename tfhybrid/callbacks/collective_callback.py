@@ -19,12 +19,12 @@ class CollectiveCallback(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Registers `before_step` and `after_step` for steps in which this rank has no batch."""
+        """Registers the callback, so that it also runs in steps without a batch of this rank."""
         if self._step is not None and self not in self._step.idle_callbacks:
             self._step.idle_callbacks.append(self)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Removes what `on_train_begin` registered."""
+        """Cancels the registration of `on_train_begin`. Called by Keras."""
         if self._step is not None and self in self._step.idle_callbacks:
             self._step.idle_callbacks.remove(self)
 
@@ -48,7 +48,7 @@ class CollectiveCallback(keras.callbacks.Callback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the step at which the epoch begins."""
+        """Lets this rank join again at the end of this epoch. Called by Keras."""
         broken_epoch.begin_epoch(self.model, epoch)
         if self._step is not None:
             self._step.joined = False
@@ -59,15 +59,15 @@ class CollectiveCallback(keras.callbacks.Callback):
             self.join_epoch()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Joins the other ranks, unless an earlier callback has done so."""
+        """Calls `join_epoch`. Called by Keras."""
         self.join_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Calls `before_step`."""
+        """Calls `before_step`. Called by Keras."""
         self.before_step()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Calls `after_step`."""
+        """Calls `after_step`. Called by Keras."""
         self.after_step()
 
     def before_step(self) -> None:

@@ -35,14 +35,14 @@ class HotRestart(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the beginning of an epoch."""
+        """Records the position at which the epoch begins, for a restart from memory."""
         position = broken_epoch.begin_epoch(self.model, epoch)
         keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note(position)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the states of random generators."""
+        """Records the states of this process's random generators, for a restart from memory."""
         keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note()

@@ -65,7 +65,10 @@ class StopSignals:
         return self._number() if float(self._step.ranks_to_stop) > 0 else None
 
     def at_end(self) -> int | None:
-        """Returns the signal that a rank has received, or `None`. Every rank must call it."""
+        """Returns the number of the signal that a rank has received, or `None` if no rank has.
+
+        Every rank must call it, and gets a signal if any rank has received one.
+        """
         received = distributed.allgather_object(self._received)
         return self._number() if any(number is not None for number in received) else None
 

@@ -98,7 +98,7 @@ def note(model: keras.Model, position: AnyPosition) -> None:
 
 
 def forget(model: keras.Model) -> None:
-    """Deletes the record of `note`, because the epoch is finished."""
+    """Deletes the record that `note` made of a model, because the epoch is finished."""
     if (step := _step_of(model)) is not None:
         step.broken_off = None
 

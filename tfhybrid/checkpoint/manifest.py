@@ -192,7 +192,7 @@ class TableEntry:
 
     @property
     def clock(self) -> int:
-        """`event_time` in the core's form."""
+        """Latest event time of the table, as the core counts it; `native.NO_TIME` if unknown."""
         return native.NO_TIME if self.event_time is None else self.event_time
 
     def just_updated(self, rows: int) -> np.ndarray:

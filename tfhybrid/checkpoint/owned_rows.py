@@ -33,7 +33,11 @@ class OwnedRows:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> OwnedRows:
-        """Returns the rows' description from the JSON of `as_json`."""
+        """Returns the description of rows that `as_json` wrote.
+
+        Args:
+            fields: Result of `as_json`.
+        """
         return cls(
             FrozenTable(*fields["frozen"]),
             {name: TableFile(*file) for name, file in fields["files"].items()},

@@ -60,11 +60,17 @@ class Supervisor:
         self._adding = False
 
     def stop(self, *_: object) -> None:
-        """Makes `run` return; can be a signal handler."""
+        """Makes `run` end all processes and return.
+
+        Also a signal handler; ignores its arguments.
+        """
         self._stopping = True
 
     def add(self, *_: object) -> None:
-        """Makes `run` start the new processes of `plan.json`; can be a signal handler."""
+        """Makes `run` read `plan.json`, the list of all processes, and start those that are new.
+
+        Also a signal handler; ignores its arguments.
+        """
         self._adding = True
 
     def run(self) -> None:
@@ -226,7 +232,7 @@ def run(
 
 
 def main() -> None:
-    """Supervises the processes of `plan.json` until SIGTERM."""
+    """Runs the processes that `plan.json` lists, a file in the folder that is argument 1."""
     directory = Path(sys.argv[1])
     set_up_logging()
     run(directory, placed_processes.read(directory / "plan.json"))

@@ -49,5 +49,5 @@ class FileTier:
 
     @property
     def native(self) -> tuple[str, int]:
-        """Path and cache size, as `Engine.open_table` takes them."""
+        """The argument `files` of `Engine.open_table`: absolute path, and cache size in bytes."""
         return os.fspath(self.path), int(self.cache_bytes)

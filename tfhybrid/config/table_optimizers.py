@@ -81,7 +81,7 @@ class SparseOptimizer:
 
     @property
     def flags(self) -> int:
-        """Options of the optimizer, bits of `OptimizerFlag`."""
+        """Options of the optimizer for the core: a sum of `OptimizerFlag` values, or 0."""
         return 0
 
     def state_shape(self, dim: int) -> tuple[int, int]:
@@ -272,17 +272,17 @@ class Ftrl(SparseOptimizer):
 
     @property
     def l1(self) -> float:
-        """`l1_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
+        """The value of `l1_regularization_strength`; `native` reads it by this shorter name."""
         return self.l1_regularization_strength
 
     @property
     def l2(self) -> float:
-        """`l2_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
+        """The value of `l2_regularization_strength`; `native` reads it by this shorter name."""
         return self.l2_regularization_strength
 
     @property
     def l2_shrinkage(self) -> float:
-        """`l2_shrinkage_regularization_strength`, by its name in `OPTIMIZER_NUMBERS`."""
+        """The value of `l2_shrinkage_regularization_strength`; see `l2`."""
         return self.l2_shrinkage_regularization_strength
 
 

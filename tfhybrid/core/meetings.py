@@ -48,7 +48,10 @@ class Meeting:
 
     @functools.cached_property
     def series(self) -> int:
-        """Hash of `what` and `of`. Meetings of equal series are counted together."""
+        """Hash of the kind and the optimizer, unsigned 64-bit; equal for meetings of one series.
+
+        The meetings of a series, such as the steps of one optimizer, are counted together.
+        """
         return _hash([self.what, self.of])
 
     def to_json(self) -> dict[str, Any]:

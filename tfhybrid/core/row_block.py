@@ -28,7 +28,11 @@ class RowBlock:
     history: np.ndarray | None = None
 
     def where(self, chosen: np.ndarray) -> RowBlock:
-        """Returns the rows for which `chosen`, bool `[n]`, is true."""
+        """Returns some of the rows, in order.
+
+        Args:
+            chosen: Whether to take each row, bool `[n]`.
+        """
         return RowBlock(
             self.keys[chosen],
             self.embeddings[chosen],

@@ -248,7 +248,11 @@ def held(engine: Engine) -> tuple[int, int]:
 
 
 def copied(engine: Engine) -> np.ndarray:
-    """Returns all batches that an embedding node holds, int64 `[words]`, for `restore`."""
+    """Returns all batches that an embedding node holds, encoded as int64 `[words]`.
+
+    Args:
+        engine: Engine of the embedding node. `restore` on another node decodes the words.
+    """
     words, size = np.empty(0, np.int64), ctypes.c_int64(-1)
     while size.value != len(words):
         words = np.empty(max(size.value, 0), np.int64)
@@ -327,7 +331,11 @@ def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: 
 
 
 def ask_for_all(engine: Engine) -> None:
-    """Makes a trainer request the rows of all batches of `expect`, because rows have new owners."""
+    """Makes a trainer request the rows that `expect` announced, because rows have new owners.
+
+    Args:
+        engine: Engine of the trainer.
+    """
     engine.call("batches_ask")
 
 

@@ -216,7 +216,7 @@ class TableWriter:
         return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
 
     def thaw(self) -> None:
-        """Discards the rows that `freeze` kept."""
+        """Ends a `freeze`: frees the copies of rows. Rows can be loaded and cleared again."""
         self._call("thaw")
 
     def _check(self, block: RowBlock) -> None:

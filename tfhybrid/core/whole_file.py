@@ -52,5 +52,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def unfinished_of(path: Path) -> Path:
-    """Returns the path at which `write_whole` writes a file until it is complete."""
+    """Returns the hidden path beside a file where `write_whole` writes it until it is complete.
+
+    Args:
+        path: Path of the complete file.
+    """
     return path.with_name(f".{path.name}.unfinished")

@@ -71,7 +71,11 @@ def unpacked(name: str) -> Path:
 
 
 def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
-    """Returns Frappe_x1's samples for training, validation and test; raises like `unpacked`."""
+    """Returns the samples of the data set Frappe_x1: for training, validation and test.
+
+    Raises:
+        DataError: See `unpacked`, which reads the archive.
+    """
     directory = unpacked("frappe_x1")
     train, valid, test = (
         Csv(FRAPPE_FEATURES).read(directory / f"{part}.csv") for part in ("train", "valid", "test")

@@ -12,7 +12,12 @@ _MASK = 2**64 - 1
 
 @functools.cache
 def stream_seed(seed: int, *words: str) -> int:
-    """Returns the seed of the random stream with the name `words`, independent of other streams."""
+    """Returns the seed of a random stream, an unsigned 64-bit number.
+
+    Args:
+        seed: Seed of all streams.
+        *words: Name of the stream. Streams of different names are independent of each other.
+    """
     for word in words:
         data = word.encode()
         for begin in range(0, len(data), 8):

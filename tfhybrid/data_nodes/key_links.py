@@ -56,7 +56,7 @@ class BatchId:
     number: int
 
     def text(self) -> str:
-        """Returns the identity as one word, `run/rank.data_set/epoch/node/number`."""
+        """Returns the identity as one word: "RUN/RANK.DATASET/EPOCH/NODE/NUMBER"."""
         rank, data_set = self.stream
         return f"{self.run}/{rank}.{data_set}/{self.epoch}/{self.node}/{self.number}"
 

@@ -96,7 +96,7 @@ def find_hosts() -> tuple[int, ...]:
 
 
 def hosts() -> tuple[int, ...]:
-    """Returns the last result of `find_hosts`; `(0,)` before the first call."""
+    """Returns the host number of each rank, as `find_hosts` found it; `(0,)` before its call."""
     return _hosts
 
 

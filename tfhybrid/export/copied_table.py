@@ -23,7 +23,7 @@ class CopiedTable(Protocol):
 
     @property
     def config(self) -> Any:
-        """Configuration of the table. Only its `initializer` is read."""
+        """Configuration of the table, such as a `TableConfig`. Only its `initializer` is read."""
 
     @property
     def seed(self) -> int:

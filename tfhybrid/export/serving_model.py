@@ -171,7 +171,10 @@ def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
 
 
 def vocabularies(layer: keras.layers.Layer) -> Iterator[tf.lookup.StaticHashTable]:
-    """Yields the tables of layers like `keras.layers.StringLookup`, which are not variables."""
+    """Yields the lookup tables in a layer and in the layers inside it.
+
+    Layers like `keras.layers.StringLookup` hold them. They are not variables.
+    """
     yield from (x for x in vars(layer).values() if isinstance(x, tf.lookup.StaticHashTable))
     for inner in getattr(layer, "layers", ()):
         yield from vocabularies(inner)

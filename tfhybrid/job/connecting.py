@@ -81,7 +81,7 @@ class Connecting(Protocol):
         """Returns descriptions of the ranks that are not connected yet; empty if all are."""
 
     def close(self) -> None:
-        """Stops connecting; connections that `step` returned stay open."""
+        """Stops connecting. Connections that `step` has returned stay open for their receiver."""
 
 
 class LauncherGoneError(Exception):

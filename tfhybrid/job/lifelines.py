@@ -74,7 +74,10 @@ class Lifelines:
         return items
 
     def notes(self) -> list[tuple[str, str]]:
-        """Returns the notes that `news` has read since the last call, each with its sender."""
+        """Returns the reports of waiting ranks that `news` has received since the last call.
+
+        Per report, the name of its sender and one line of JSON.
+        """
         notes, self._notes = self._notes, []
         return notes
 

@@ -45,7 +45,7 @@ class Wait:
 
     @property
     def key(self) -> tuple[int, bool]:
-        """Key that is equal for all ranks that wait for the same."""
+        """Identity of the wait, equal on ranks that wait for the same: (meeting, is for tables)."""
         return self.number, self.for_tables > 0
 
 

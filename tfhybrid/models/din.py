@@ -127,7 +127,11 @@ class Interest(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        """Returns the weighted sum of each sample's sequence, `[batch, dim]`."""
+        """Returns the weighted sum of each sample's sequence, `[batch, dim]`.
+
+        Args:
+            inputs: Sequences, float `[batch, (length), dim]`, and candidates, `[batch, dim]`.
+        """
         sequence, candidates = inputs
         rows, samples = sequence.flat_values, sequence.value_rowids()
         candidate = tf.gather(candidates, samples)

@@ -96,7 +96,11 @@ class PairProducts(keras.layers.Layer):
     """Inner products of all pairs of fields: `[batch, fields, dim]` -> `[batch, pairs]`."""
 
     def call(self, inputs: Any) -> Any:
-        """Returns the products of all pairs, in the order of `np.triu_indices`."""
+        """Returns the products `[batch, pairs]`; pairs in the order (0, 1), (0, 2), ... (1, 2), ...
+
+        Args:
+            inputs: Fields, `[batch, fields, dim]`.
+        """
         count = inputs.shape[1]
         products = tf.reshape(tf.matmul(inputs, inputs, transpose_b=True), (-1, count * count))
         first, second = np.triu_indices(count, 1)

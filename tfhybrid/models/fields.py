@@ -96,7 +96,11 @@ class Sum(keras.layers.Layer):
     """Sums over axis 1: `[batch, fields, dim]` -> `[batch, dim]`."""
 
     def call(self, inputs: Any) -> Any:
-        """Returns the sums."""
+        """Returns the sums, `[batch, dim]`.
+
+        Args:
+            inputs: Fields, `[batch, fields, dim]`.
+        """
         return tf.reduce_sum(inputs, axis=1)
 
 
@@ -109,7 +113,11 @@ class PairwiseInteractions(keras.layers.Layer):
     """
 
     def call(self, inputs: Any) -> Any:
-        """Returns the sum of products of each sample."""
+        """Returns the sum of products of each sample, `[batch, 1]`.
+
+        Args:
+            inputs: Fields, `[batch, fields, dim]`.
+        """
         square_of_sum = tf.square(tf.reduce_sum(inputs, axis=1))
         sum_of_squares = tf.reduce_sum(tf.square(inputs), axis=1)
         return 0.5 * tf.reduce_sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)
@@ -124,5 +132,5 @@ class Bias(keras.layers.Layer):
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:
-        """Returns the inputs plus the bias."""
+        """Returns the inputs, `[batch, width]`, plus the bias of each column."""
         return inputs + self.bias

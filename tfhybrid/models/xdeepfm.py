@@ -71,7 +71,11 @@ class Products(keras.layers.Layer):
     """
 
     def call(self, inputs: Any) -> Any:
-        """Returns the products."""
+        """Returns the products, `[batch, dim, maps * fields]`.
+
+        Args:
+            inputs: Maps, `[batch, maps, dim]`, and fields, `[batch, fields, dim]`.
+        """
         maps, fields = inputs
         products = tf.einsum("bhd,bmd->bdhm", maps, fields)
         return tf.reshape(products, (-1, maps.shape[2], maps.shape[1] * fields.shape[1]))

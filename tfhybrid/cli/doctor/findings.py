@@ -77,7 +77,7 @@ class Finding:
     mend: str = ""
 
     def as_json(self) -> dict[str, str]:
-        """Returns the finding as `tfhybrid doctor --json` prints a finding."""
+        """Returns the finding as JSON fields: `what`, `found` (the state), `level` and `mend`."""
         return {
             "what": self.what,
             "found": self.state,

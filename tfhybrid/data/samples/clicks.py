@@ -58,7 +58,7 @@ class Clicks:
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
-        """Columns of labels by name; a single column is called `"label"`."""
+        """Label arrays `[n]` by name; an array without a name is called `"label"`."""
         return self.label if isinstance(self.label, dict) else {"label": self.label}
 
     def take(self, samples: slice | np.ndarray | Sequence[int]) -> Clicks:

@@ -33,7 +33,10 @@ class Shard:
 
     @classmethod
     def of_this_process(cls) -> Shard:
-        """Returns the part of this Horovod rank; requires `tfhybrid.init()`."""
+        """Returns the shard of this rank: its rank and the number of ranks.
+
+        Call `tfhybrid.init()` before.
+        """
         from tfhybrid import distributed  # the only place where reading data needs Horovod
 
         return cls(distributed.rank(), distributed.size())
