@@ -295,12 +295,15 @@ def set_long_cycle() -> None:
 
 
 def has_cycle_of_one_host() -> bool:
-    """Returns whether Horovod's cycle is so long as `set_long_cycle` makes it on one host."""
+    """Returns whether Horovod's cycle time is the one that `set_long_cycle` sets on one host."""
     return os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
 
 
 def launcher_ranks() -> tuple[int, int, int, int]:
-    """Returns rank, size, local rank and local size from `horovodrun`; one rank without it."""
+    """Returns rank, size, local rank and local size, as `horovodrun` set them.
+
+    Without `horovodrun` there is one rank: (0, 1, 0, 1).
+    """
     defaults = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
     rank, size, local_rank, local_size = (
         int(os.environ.get(f"HOROVOD_{name}", default)) for name, default in defaults.items()

@@ -129,7 +129,7 @@ class TensorBoard(keras.callbacks.Callback):
             self._begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes after every `every_steps` steps."""
+        """Writes metrics if `every_steps` steps have passed since the last time. Keras calls it."""
         if self._writer is not None and self._step() - self._begun_at >= self._every_steps:
             self._write((), logs or {})
 

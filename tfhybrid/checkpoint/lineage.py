@@ -27,7 +27,7 @@ _steps_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.We
 
 
 def writer() -> str:
-    """Returns a description of this job for the manifest."""
+    """Returns a description of this job for the manifest: the job's name and this host's name."""
     return f"job {current_job().name} on {socket.gethostname()}"
 
 

@@ -95,7 +95,7 @@ class StoredCheckpoint:
 
     @property
     def folder(self) -> Location:
-        """The checkpoint's own folder."""
+        """Folder of the checkpoint itself, not of those on which it builds."""
         return self.chain[-1].folder
 
     @property

@@ -232,7 +232,7 @@ def run(
 
 
 def main() -> None:
-    """Runs the processes that `plan.json` lists, a file in the folder that is argument 1."""
+    """Runs the processes listed in a folder's `plan.json`; argument 1 is the folder."""
     directory = Path(sys.argv[1])
     set_up_logging()
     run(directory, placed_processes.read(directory / "plan.json"))

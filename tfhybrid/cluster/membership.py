@@ -83,7 +83,11 @@ class View:
         return [name for name in dict.fromkeys(self.owners) if name not in ready]
 
     def living(self, role: str) -> tuple[str, ...]:
-        """Returns the names of the nodes of a role that are not lost, in order."""
+        """Returns the names of the nodes of a role that are not lost; data-2 before data-10.
+
+        Args:
+            role: Role of the nodes, such as "data".
+        """
         return tuple(
             sorted(
                 (name for name, node in self.nodes.items() if node.lives_as(role)),
@@ -92,7 +96,7 @@ class View:
         )
 
     def slots(self) -> list[tuple[str, int, int]]:
-        """Returns owner, first slot and number of slots of each shard."""
+        """Returns the shards in order: name of the first owner, first slot, number of slots."""
         count = len(self.owners)
         # Same as `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
         firsts = [-(-number * SLOTS // count) for number in range(count)] + [SLOTS]

@@ -137,5 +137,5 @@ class NodeOptions:
 
 
 def set_up_logging() -> None:
-    """Lets this process log to standard error, at the level of `TFHYBRID_LOG_LEVEL`."""
+    """Lets this process log to standard error, at the level that `TFHYBRID_LOG_LEVEL` names."""
     logging.basicConfig(level=log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

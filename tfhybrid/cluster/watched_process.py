@@ -46,7 +46,7 @@ class WatchedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, or `None` while the process does not run."""
+        """Number of the operating system's process, or `None` while it does not run."""
         return None if self._running is None else self._running.pid
 
     def look(self) -> bool:

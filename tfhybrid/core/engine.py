@@ -142,7 +142,7 @@ class Engine:
         native.close_store(self.number, leave)
 
     def store_versions(self) -> dict[str, int]:
-        """Returns the version of each table of the recovered store, by the name of its file."""
+        """Returns the versions of the recovered store's tables, by the name of a table's file."""
         return self._by_file("store_versions")
 
     def store_digests(self) -> dict[str, int]:
@@ -153,7 +153,10 @@ class Engine:
         return self._by_file("store_digests")
 
     def last_updates(self) -> np.ndarray:
-        """Returns a recovered store's last updates, int64, for `roll_forward` on other hosts."""
+        """Returns the last updates in a recovered store, encoded as int64 `[words]`.
+
+        `roll_forward` applies them on hosts that lack them.
+        """
         return native.words(np.int64, "last_updates", self.handle)
 
     def roll_forward(self, updates: np.ndarray) -> None:
@@ -172,7 +175,11 @@ class Engine:
         self.call("forget_updates")
 
     def rank_state(self, local_rank: int) -> tuple[native.RankState, str]:
-        """Returns whether a rank of this host lives, and the description that it gave itself."""
+        """Returns the state of a rank, and the description of itself that the rank gave.
+
+        Args:
+            local_rank: Number of the rank on this host.
+        """
         state = ctypes.c_int()
         description = native.text(
             "rank_state",
@@ -375,7 +382,7 @@ class Engine:
         return value.value
 
     def table_stats(self, name: str) -> native.TableStatsStruct:
-        """Returns the counters of a table on this host."""
+        """Returns counts of a table on this host; `native.STATS` lists their names."""
         struct = native.TableStatsStruct()
         self.call("table_stats_get", name.encode(), ctypes.byref(struct))
         return struct

@@ -99,7 +99,7 @@ class Meeting:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns names as text; for many names, the first ones and the number of the rest."""
+    """Returns names as text, "a, b and 7 more": the first ones, and the number of the rest."""
     every = list(names)
     more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
     return ", ".join(every[:_MAX_NAMES]) + more

@@ -85,7 +85,11 @@ def key_handle_of(ticket: int, owner: int, index: int) -> int:
 
 
 def use_key_handles(engine: Engine) -> None:
-    """Makes a trainer look up features and update tables by key handles from now on."""
+    """Makes a trainer use key handles, not keys, in lookups and updates from now on.
+
+    Args:
+        engine: Engine of the trainer.
+    """
     engine.call("key_handles_use")
 
 
@@ -241,7 +245,11 @@ def drop(engine: Engine, tickets: Sequence[int]) -> None:
 
 
 def held(engine: Engine) -> tuple[int, int]:
-    """Returns the number of batches that an embedding node holds, and the bytes of their keys."""
+    """Returns the number of batches that an embedding node holds, and the bytes of their keys.
+
+    Args:
+        engine: Engine of the embedding node.
+    """
     batches, size = ctypes.c_int64(), ctypes.c_int64()
     engine.call("batches_held", ctypes.byref(batches), ctypes.byref(size))
     return batches.value, size.value

@@ -51,7 +51,11 @@ class IdSpace:
             )
 
     def popularity_ranks(self, uniform: np.ndarray) -> np.ndarray:
-        """Returns the popularity rank, int64 from 0, at each quantile in [0, 1)."""
+        """Returns the popularity ranks at quantiles, int64 of the same shape; 0 is the top rank.
+
+        Args:
+            uniform: Quantiles in [0, 1); uniform random numbers give random ids.
+        """
         power = 1.0 - self.exponent
         top = np.log1p(self.keys)
         if abs(power) * top < 1e-9:
@@ -61,7 +65,11 @@ class IdSpace:
         return np.clip(x.astype(np.int64) - 1, 0, self.keys - 1)
 
     def probability(self, ranks: np.ndarray) -> np.ndarray:
-        """Returns the float64 probability of the id of each popularity rank, from 0."""
+        """Returns the probability that an id has a given popularity rank, float64 `ranks.shape`.
+
+        Args:
+            ranks: Popularity ranks, from 0, the most popular.
+        """
         power = 1.0 - self.exponent
         ratio = np.log1p(1.0 / (ranks + 1.0))
         if abs(power) * np.log1p(self.keys) < 1e-9:

@@ -128,7 +128,7 @@ class DataStream:
         return int(self._opened.get("staleness", 0))
 
     def calls(self) -> dict[str, Called]:
-        """Returns the calls that the trainer may make, by name."""
+        """Returns the functions that the trainer may call over its connection, by name."""
         return {
             "describe": self._describe,
             "open": self._open,

@@ -73,7 +73,11 @@ class RowsSent(Protocol):
     """Receiver of the rows that owners push to a trainer; it logs the versions that were read."""
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
-        """Waits until all updates so far are applied; returns the version of each table then."""
+        """Waits until all updates so far are applied, and returns each table's version, by name.
+
+        Args:
+            tables: Names of the tables.
+        """
 
     def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
         """Announces that the rows of a batch will be pushed.
@@ -96,7 +100,11 @@ class RowsSent(Protocol):
         """
 
     def note(self, function: str) -> None:
-        """Logs the staleness of the rows, at the end of an epoch of the function's data set."""
+        """Logs how many updates rows lacked, at the end of an epoch of a data set.
+
+        Args:
+            function: Name of the function that makes the data set.
+        """
 
     def row_bytes(self, table: str) -> int:
         """Returns the size in bytes of a row of a table."""

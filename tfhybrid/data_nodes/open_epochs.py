@@ -18,7 +18,7 @@ class Pausing(Protocol):
         """Receives the batches that were requested, so that owners hold all keys of a data set."""
 
     def follow(self) -> None:
-        """Tells data nodes to send keys to the nodes that own the shards now."""
+        """Tells data nodes to send keys to the current owners, after shards have moved."""
 
 
 class OpenEpochs:

@@ -57,7 +57,7 @@ def start() -> None:
 
 
 def has_long_cycle() -> bool:
-    """Returns whether Horovod's cycle is too long to be waited for in every step."""
+    """Returns whether Horovod's cycle time is too long for a step to wait for a cycle."""
     return size() > 1 and settings.has_cycle_of_one_host()
 
 

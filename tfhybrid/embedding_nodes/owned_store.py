@@ -75,7 +75,7 @@ class OwnedStore:
         return Path(self._directory) / f"tfhybrid-{os.geteuid()}-{self._name}"
 
     def calls(self) -> dict[str, Called]:
-        """Returns the functions that rank 0 may call, by name."""
+        """Returns the functions that rank 0 may call over its connection, by name."""
         return {
             "open_store": self._open_store,
             "opening": self._tell_opening,

@@ -82,7 +82,7 @@ class StockTable(tf.Module):
         return self.rows * (8 + 4 * self.dim)
 
     def slices(self) -> Iterator[RowSlice]:
-        """Yields all rows in the order of their keys; one slice without rows if there are none."""
+        """Yields all rows in slices, in ascending order of keys; one empty slice without rows."""
         first = 0
         for keys in self._sorted_keys.blocks(max(1, _BLOCK_BYTES // (4 * self.dim))):
             yield RowSlice(first, keys, self._table.lookup(keys))

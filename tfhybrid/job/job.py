@@ -78,7 +78,7 @@ class Job:
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """Number of the host of each rank."""
+        """Host number of each rank, in the order of ranks."""
         return self.engine.hosts
 
     @property

@@ -75,7 +75,7 @@ class Embedding(EmbeddingCollection):
 
     @property
     def table(self) -> Table:
-        """The table; the layer must have been built."""
+        """The table with the layer's rows. The layer must have been built."""
         return self.tables[self.features[0]]
 
     def call(self, inputs: Any, weights: Any = None) -> tf.Tensor:

@@ -38,7 +38,11 @@ class StringKeys(keras.layers.Layer):
         self.supports_jit = False
 
     def call(self, inputs: Any) -> Any:
-        """Returns the keys of strings, int64 of the same shape."""
+        """Returns the keys of strings, int64 of the same kind and shape.
+
+        Args:
+            inputs: Strings: a tensor, or a ragged or sparse tensor.
+        """
         return string_keys(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:

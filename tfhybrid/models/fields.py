@@ -47,7 +47,11 @@ def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str,
 
 
 def dim_of(table: Tables) -> int:
-    """Returns the length of an embedding."""
+    """Returns the length of an embedding, `dim` of a table's settings.
+
+    Args:
+        table: Recipe of all tables, or recipes by feature, of which the first one counts.
+    """
     return (table if isinstance(table, TableConfig) else next(iter(table.values()))).dim
 
 
@@ -82,12 +86,16 @@ def look_up_with_weights(
 
 
 def flat(embeddings: keras.KerasTensor) -> keras.KerasTensor:
-    """Concatenates embeddings: `[batch, features, dim]` -> `[batch, features * dim]`."""
+    """Returns the embeddings of a sample as one vector, `[batch, features * dim]`.
+
+    Args:
+        embeddings: Embeddings, `[batch, features, dim]`.
+    """
     return keras.layers.Flatten(name="embeddings")(embeddings)
 
 
 def side_by_side(parts: Sequence[keras.KerasTensor]) -> keras.KerasTensor:
-    """Concatenates along axis 1; a single part is returned unchanged."""
+    """Returns tensors concatenated along axis 1; a single one is returned unchanged."""
     return keras.layers.Concatenate(axis=1)(parts) if len(parts) > 1 else parts[0]
 
 

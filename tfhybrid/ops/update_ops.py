@@ -40,7 +40,7 @@ class UpdateRef:
 
     @property
     def attributes(self) -> dict[str, int]:
-        """Attributes that identify the update in an op."""
+        """Arguments that name the update to an op: numbers of the `engine` and of the `update`."""
         return {"engine": self.tables[0].engine, "update": self.number}
 
 
@@ -77,7 +77,7 @@ class Contribution:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Inputs and attributes of an op."""
+        """Arguments of the ops that take a contribution, by name, such as `gradients`."""
         return {
             **_batch(self.gradients),
             "samples": self.samples,
@@ -251,7 +251,10 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
 
 
 def square_sum(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of squares of all tensors, float64, with the same bits on all ranks."""
+    """Returns the sum of the squares of all elements of all tensors, a float64 scalar.
+
+    Equal tensors give the same bits on all ranks.
+    """
     return OPS.tfhybrid_square_sum(gradients=[tf.cast(g, tf.float32) for g in gradients])
 
 

@@ -144,7 +144,10 @@ class DistributedStep:
         return self._trained is not None
 
     def choose_dense(self) -> None:
-        """Replaces `dense="auto"` by the best way for this job. Every rank must call it."""
+        """Sets `dense` to the best way of averaging dense gradients in this job, if it is "auto".
+
+        Every rank must call it.
+        """
         self.dense = dense_step.choose_way(self.dense, self.sparse_update.exchange)
         if self.dense == "horovod" and distributed.has_long_cycle() and distributed.rank() == 0:
             _log.warning(
@@ -153,7 +156,11 @@ class DistributedStep:
             )
 
     def build(self, trained: Trained) -> None:
-        """Sets the tables and variables to exchange in steps without data."""
+        """Sets the tables and variables that this rank exchanges, also in steps without data.
+
+        Args:
+            trained: Tables and dense variables that have gradients in a step.
+        """
         self.micro_batches.build(trained.variables)
         self._remember(trained)
 

@@ -86,7 +86,10 @@ class SparseUpdate:
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
 
     def configuration(self) -> dict[str, Any]:
-        """Returns the settings of updates, without those of the Keras optimizer."""
+        """Returns the settings of updates and the tables' optimizers, by name, such as "exchange".
+
+        The settings of the Keras optimizer are not among them.
+        """
         tables = {}
         for table in [v.table for v in self.variables if isinstance(v, TableProxy)]:
             rate: Any = self._optimizers[table.name].learning_rate
@@ -100,7 +103,10 @@ class SparseUpdate:
         }
 
     def event_time(self) -> tf.Tensor:
-        """Returns the latest event time of this rank, int64; `native.NO_TIME` without a clock."""
+        """Returns the latest event time of this rank's samples, int64 scalar.
+
+        `native.NO_TIME`, the smallest int64, if the model has no `EventClock`.
+        """
         if self._event_clock is None:
             return tf.constant(native.NO_TIME, tf.int64)
         return self._event_clock.latest

@@ -48,7 +48,7 @@ class PlannedStep:
     sharded: bool = False
 
     def traffic(self) -> Traffic:
-        """Returns the distinct keys and the traffic of a step for one table."""
+        """Returns the expected distinct keys, and received bytes of a host, of a table's step."""
         return traffic_of(
             *(self.rows, self.dim, self.keys, self.hosts, self.ranks),
             exponent=self.exponent,
@@ -85,12 +85,12 @@ class Costs:
 
     @classmethod
     def shipped(cls) -> Costs:
-        """Returns the constants that `scripts/bench costs` measured last."""
+        """Returns the constants that come with the package, measured with `scripts/bench costs`."""
         text = resources.files("tfhybrid.planner").joinpath("step_costs.json").read_text()
         return cls(**json.loads(text)["costs"])
 
     def terms(self) -> dict[str, float]:
-        """Returns the constants by name."""
+        """Returns the constants by the names of the attributes."""
         return dataclasses.asdict(self)
 
 

@@ -45,7 +45,7 @@ class Handshake:
     rank: int = 0
 
     def text(self) -> str:
-        """Returns the handshake as JSON text."""
+        """Returns the handshake as JSON text, as it is sent behind the token."""
         fields = dataclasses.asdict(self)
         return json.dumps({_KEYS.get(name, name): value for name, value in fields.items()})
 

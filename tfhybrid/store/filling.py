@@ -23,7 +23,7 @@ class Fillable(Protocol):
 
     @property
     def writer(self) -> TableWriter:
-        """The leader's operations on the table."""
+        """Operations on the table that only the leader of a host may call, such as loading rows."""
 
 
 def fill(table: Fillable, source: RecordFile | RowSource) -> None:

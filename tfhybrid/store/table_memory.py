@@ -66,7 +66,7 @@ class TableBytes:
 
     @property
     def total(self) -> int:
-        """Size once the table has all its rows, as in `Table.stats().bytes`."""
+        """Bytes in memory once the table has all its rows, as `Table.stats().bytes` counts them."""
         return _PAGE + self.embeddings + self.state + self.history + self.index + self.cache
 
 

@@ -195,7 +195,11 @@ class StreamSettings:
         return native_policy(admission, eviction)
 
     def queue_address(self, name: str) -> str:
-        """Returns the address of a queue, for `open_queue`."""
+        """Returns the address of a queue, which `open_queue` opens.
+
+        Args:
+            name: Name of the queue. Without an entry in `queues` it is a folder below `folder`.
+        """
         return self.queues.get(name, str(Path(self.folder) / "queues" / name))
 
     def sync_unit(self) -> SyncUnit:

@@ -93,7 +93,7 @@ def find_all() -> Iterator[Finding]:
 
 
 def versions() -> Finding:
-    """Returns the versions of Python and tfhybrid."""
+    """Returns a finding that tells the versions of Python and tfhybrid."""
     return Finding("tfhybrid", f"{__version__}, Python {platform.python_version()}")
 
 

@@ -49,7 +49,7 @@ def labels(
 
 
 def type_of(label: Label) -> pa.DataType:
-    """Returns the Arrow type with which text formats read a column of labels."""
+    """Returns the Arrow type as which text formats read a label: float32, int64 or string."""
     if label.kind != "class":
         return pa.float32()
     return pa.string() if label.names else pa.int64()

@@ -66,7 +66,7 @@ class Label:
 
     @property
     def wanted(self) -> str:
-        """Description of valid values, for errors."""
+        """Description of valid label values, for errors, such as "a number"."""
         if self.names:
             return f"one of the names {list(self.names)}"
         kinds = {

@@ -95,7 +95,11 @@ class Steps:
         return full + (left >= self.size and not self.drop_remainder)
 
     def bounds(self, step: int) -> tuple[int, int]:
-        """Returns the first sample of a step's global batch, and the one after its last."""
+        """Returns the range of samples of a step over all ranks: the first, and one past the last.
+
+        Args:
+            step: Number of the step, from 0.
+        """
         global_batch = self.batch_size * self.size
         begin = step * global_batch
         if step == self.count - 1 and not self.drop_remainder:

@@ -116,7 +116,7 @@ class Published:
 
     @property
     def weights(self) -> tuple[int, str] | None:
-        """Number of updates and hash of updates of the newest publication, or `None`."""
+        """Number and hash of all updates in the newest publication; `None` if there is none."""
         return None if self.last is None else (self.last[0].version, self.last[0].history)
 
 
@@ -152,7 +152,7 @@ class Publisher:
 
     @property
     def last(self) -> Publication | None:
-        """Newest publication that continues the current weights, or `None`."""
+        """Newest publication of the current history of weights; `None` if there is none yet."""
         return None if self._last is None else self._last[0]
 
     def due(self, seconds: float) -> bool:
@@ -206,7 +206,10 @@ class Publisher:
             return publication
 
     def status(self) -> dict[str, Any]:
-        """Returns counts, and figures of the last publication, `None` before there is one."""
+        """Returns figures by name: this process's counts and bytes, and the last publication's.
+
+        The latter are `None` before there is a publication.
+        """
         last = self._last
         return {
             **self.counts,

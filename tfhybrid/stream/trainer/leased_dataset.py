@@ -73,7 +73,11 @@ def _tf_type(dtype: pa.DataType) -> tf.DType:
 
 
 def tensor_of(column: pa.Array) -> Any:
-    """Returns a column of Arrow as a tensor. A column of lists becomes a ragged tensor."""
+    """Returns an Arrow column as a tensor, `[n]`; a column of lists as a ragged tensor.
+
+    Args:
+        column: Numbers, strings or lists of numbers.
+    """
     if pa.types.is_list(column.type):
         return tf.RaggedTensor.from_row_lengths(
             column.flatten().to_numpy(zero_copy_only=False),

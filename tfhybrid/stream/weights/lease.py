@@ -34,7 +34,7 @@ class Lease:
 
     @property
     def range(self) -> Range:
-        """The pair of `begin` and `end`."""
+        """Position of the first row, and position after the last row."""
         return self.begin, self.end
 
 

@@ -122,7 +122,7 @@ class ModelSpec:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Shapes of all dense weights: first `dense`, then `statistics`."""
+        """Shapes of all dense weights: `dense`, then `statistics`, which no gradient trains."""
         return [tuple(shape) for shape in (*self.dense, *self.statistics)]
 
     @property
@@ -139,7 +139,10 @@ class ModelSpec:
 
     @property
     def stored_tables(self) -> dict[str, TableSpec]:
-        """The tables of `all_tables`, and the tables of keys that wait for admission to those."""
+        """All tables in the sync unit's store, by name.
+
+        These are `all_tables`, and for each table with an admission the table of its waiting keys.
+        """
         waiting = {
             name + WAITING_SUFFIX: TableSpec(1, policy=table.policy)
             for name, table in self.tables.items()
@@ -259,6 +262,10 @@ def dense_weights(rows: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[n
 
 
 def dense_keys(shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Returns the keys of the rows that hold dense weights of the given shapes, int64 `[n]`."""
+    """Returns the keys of the rows that hold dense weights: 0 to n - 1, int64 `[n]`.
+
+    Args:
+        shapes: Shapes of the weights. Their floats fill the rows one after another.
+    """
     size = sum(int(np.prod(shape)) for shape in shapes)
     return np.arange(-(-size // DENSE_DIM), dtype=np.int64)

@@ -68,7 +68,7 @@ class Observed:
 
     @property
     def judged(self) -> int:
-        """Number of rows with a score."""
+        """Number of rows for which there is a score, an output of the model."""
         return sum(map(sum, self.scores.values()))
 
     @property
@@ -92,7 +92,7 @@ class Observed:
         return Observed(self.rows + other.rows, _coarser(times), scores)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `times` and `scores` as a JSON object. `rows` is sent apart from it."""
+        """Returns event times and scores as JSON; the number of rows is not part of it."""
         return {
             "times": [list(each) for each in self.times.items()],
             "scores": [[rank, *counts] for rank, counts in self.scores.items()],

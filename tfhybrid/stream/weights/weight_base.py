@@ -51,7 +51,7 @@ class WeightBase:
     event_time: int | None = None
 
     def offsets(self) -> dict[str, int]:
-        """Returns the offset before which all rows of a queue are in the weights, by queue."""
+        """Returns the record offset before which all rows are in the weights, by queue name."""
         return {queue: frontier.offset for queue, (frontier, _) in self.done.items()}
 
 
