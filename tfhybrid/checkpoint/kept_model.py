@@ -195,16 +195,17 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
     """Resumes a model from the state that the job's last run left in memory.
 
     Every rank must call it. Afterwards the job's tables are open. If the job has resumed, the state
-    after each step is kept; otherwise the caller restores a checkpoint and calls `start`. The log
-    says why a job was not resumed.
+    after each step is kept; otherwise the caller restores a checkpoint and calls `start` of this
+    module, which begins to keep the state. The log says why a job was not resumed.
 
     Args:
         model: Model, compiled with a `tfhybrid.DistributedOptimizer`.
-        whole: Whether the caller asks for all of the newest state. If not, the job is not resumed.
+        whole: Whether the user restores the newest step, all tables and the dense weights. If
+            not, only a checkpoint can serve: the tables are opened, but the job is not resumed.
 
     Returns:
-        The position at which training continues, or `None` if the job was not resumed. The tables
-        are then unchanged; those of a job that has not trained yet are new.
+        The position at which training continues, or `None` if the job was not resumed. Tables
+        that waited for this call are then new; others are unchanged.
 
     Raises:
         ConfigError: The model has no `tfhybrid.DistributedOptimizer`.

@@ -90,8 +90,8 @@ class ArrayRows:
     Args:
         keys: Keys, whole numbers `[n]`.
         embeddings: Embeddings, floats `[n, dim]`.
-        states: Optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one slot). Default:
-            `None`, states start fresh.
+        states: Optimizer states, floats `[n, vectors, dim]` (`[n, dim]` if a row has one state
+            vector). Default: `None`, states start fresh.
 
     Example:
 
@@ -131,8 +131,8 @@ class NumpyRows:
         path: Path of the file; every host reads it.
         keys: Name of the array of keys, whole numbers `[n]`. Default `"keys"`.
         embeddings: Name of the array of embeddings, floats `[n, dim]`. Default `"embeddings"`.
-        states: Name of the array of optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one
-            slot). Default: `None`, states start fresh.
+        states: Name of the array of optimizer states, floats `[n, vectors, dim]` (`[n, dim]` if a
+            row has one state vector). Default: `None`, states start fresh.
 
     Example:
 
@@ -177,8 +177,9 @@ class ParquetRows:
         path: Path of the file; every host reads it.
         key: Name of the column of keys, of an integer type. Default `"key"`.
         embedding: Name of the column of embeddings, lists of `dim` floats. Default `"embedding"`.
-        state: Name of the column of optimizer states, lists of `slots * dim` floats. Default:
-            `None`, states start fresh.
+        state: Name of the column of optimizer states: lists of floats, the row's state vectors of
+            `dim` floats one after the other (with RowAdagrad, one float). Default: `None`, states
+            start fresh.
 
     Example:
 

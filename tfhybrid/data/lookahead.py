@@ -207,7 +207,10 @@ class _Groups:
         self._next = None
 
     def has_next(self, standing: Iterable[_PassGroup]) -> bool:
-        """Returns whether there is another pass, and memory for it besides the `standing` ones."""
+        """Returns whether another pass can be announced now; reads its batches if necessary.
+
+        It and the `standing` groups, announced and not ended, must fit in `Lookahead.max_bytes`.
+        """
         self._next = self._next or self._gather()
         if self._next is None or self._limits.max_bytes is None:
             return self._next is not None

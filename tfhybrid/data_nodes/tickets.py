@@ -22,10 +22,12 @@ class _Held:
 class Holding:
     """The batches of one data set that owners hold, in the order in which they were handed out.
 
-    Not thread-safe: a `TicketBook` calls all methods but `size` under its lock.
+    Not thread-safe: a `TicketBook` calls the methods under its lock. `size` is read without it, by
+    the thread that hands out the batches.
 
     Args:
-        lag: Number of batches to hold up to and including the last one that was looked up.
+        lag: Number of batches that owners still hold, counted back from the last one that was
+            looked up, which counts. Batches before them can be freed; all after them are held.
     """
 
     def __init__(self, lag: int) -> None:

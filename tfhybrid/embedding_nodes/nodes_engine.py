@@ -58,7 +58,7 @@ class NodesEngine(Engine):
 
     @property
     def calls(self) -> NodeCalls:
-        """Connections of rank 0 to the nodes.
+        """Connections of rank 0 to the embedding nodes.
 
         Raises:
             NotInitializedError: This is not rank 0.
@@ -244,13 +244,14 @@ class NodesEngine(Engine):
         self._moved = {name: set() for name in self.dims}
 
     def changes_are_lost(self, name: str, cursor: str) -> bool:
-        """Returns whether the next save of a table must contain all rows, because marks were lost.
+        """Returns whether a save that is about to start must contain all rows of a table.
 
-        After `rows_have_moved` it returns true once for each table and cursor.
+        It must if rows moved between nodes since the last save of its kind: the marks of changed
+        rows do not move with them. The call resets the answer, so only a save may make it.
 
         Args:
             name: Name of the table.
-            cursor: Cursor of the save, as in `TableWriter.freeze`.
+            cursor: Name of the set of marks that this kind of save uses.
         """
         cursors = self._moved.get(name)
         if cursors is None or cursor in cursors:

@@ -156,7 +156,10 @@ class Gathering:
         return [self._describe(rank) for rank in sorted(self._absent)]
 
     def close(self) -> None:
-        """Stops accepting and deletes the invitation from the server."""
+        """Stops accepting ranks, and deletes rank 0's address and token from the launcher's server.
+
+        Logs and raises nothing if the server is gone.
+        """
         self._listener.close()
         if self._server is not None and self._stored:
             with contextlib.suppress(OSError):  # the server ends with the launcher

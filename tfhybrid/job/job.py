@@ -53,8 +53,9 @@ class Job:
         seed: Seed of all initial values.
         engine: Engine of this rank.
         is_leader: True on the first rank of each host.
-        resumption: State of a job with `resume="memory"`. Default: `None`, another job.
-        watch: Watch of the other ranks. Default: `None`, a job of one rank.
+        resumption: Choice between the stores of a killed run and new ones. Default: `None`, the
+            job was started without `resume="memory"`.
+        watch: Thread that notices the death of other ranks. Default: `None`, a job of one rank.
         rows: Row service between hosts. Default: `None`, a job on one host.
         room: Bytes available for tables when the job started, on the host that had the least.
         planned_bytes: Bytes of each table that was placed by `placement="auto"`.

@@ -54,11 +54,13 @@ TOGETHER_SECONDS = 0.1  # shorter than survivors linger, so that they do not cou
 
 
 def start() -> Watch | None:
-    """Starts the watch before Horovod starts. Every rank must call it.
+    """Starts the thread that notices the death of other ranks. Every rank must call it.
+
+    It must be called before Horovod starts.
 
     Returns:
-        The watch. `None` in a job of one rank, and if ranks cannot connect without Horovod: under
-        `mpirun`, or if Horovod already runs.
+        The watch. `None` in a job of one rank, and if ranks cannot connect without Horovod (under
+        `mpirun`, or if Horovod already runs); `start_with_horovod` then starts it.
     """
     numbers, server = distributed.rank_numbers(), distributed.launcher_server()
     if numbers.size == 1 or server is None:

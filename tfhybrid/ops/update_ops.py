@@ -19,13 +19,15 @@ LARGEST_GRADIENT = 1e17
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRef:
-    """Identification, in ops, of an optimizer's update of some tables.
+    """Reference by which ops find an optimizer's update of some tables.
 
     Args:
         tables: Tables, each once.
-        number: Number of the update in the tables' engine.
-        exchange: Route of gradients between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        sharded: Whether hosts own different rows; the engine then exchanges the gradients.
+        number: Number that the engine gave the update when it was opened; the same in all steps.
+        exchange: Method of sending gradients between hosts: `"leaders"`, `"owner"` or
+            `"all_ranks"`.
+        sharded: Whether hosts own different rows. With `"leaders"` and `"owner"`, the engine then
+            sends the gradients to the owners, and Horovod does not exchange them.
     """
 
     tables: tuple[TableRef, ...]

@@ -62,7 +62,10 @@ def run(
         bool, typer.Option("--json", help="Print JSON, one line per change.")
     ] = False,
 ) -> None:
-    """Run sync unit, data provider and the trainers of `trainers:` on this machine.
+    """Run all processes of online training on this machine.
+
+    They are the sync unit (which owns the weights), the data provider (which leases rows to
+    trainers) and the trainers of `trainers:`. `--json` prints a line when one starts or ends.
 
     A process that fails is started again. Ends at SIGTERM, or when all trainers have ended with
     status 0.

@@ -1,4 +1,4 @@
-"""Base class of file formats, and its units."""
+"""Base class of file formats, and the parts of files that it reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file into units: at least one, in order, that cover the whole file.
+        """Cuts a file into parts: at least one, in order, that cover the whole file.
 
         Raises:
             DataError: The file does not have this format.
@@ -51,7 +51,9 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def read_unit(self, unit: Unit) -> Clicks:
-        """Returns the samples of a unit, in the order of the file.
+        """Returns the samples of `unit`, a part of a file, in the order of the file.
+
+        Several threads may call it.
 
         Raises:
             DataError: A value is malformed. The message has the file, the location, what was
@@ -59,9 +61,9 @@ class Format(abc.ABC):
         """
 
     def head(self, unit: Unit) -> Clicks:
-        """Returns the first samples of a unit, at least one, which show the columns.
+        """Returns the first samples of a part of a file, at least one, which show the columns.
 
-        The default implementation reads the whole unit.
+        The default implementation reads the whole part.
 
         Raises:
             DataError: A value is malformed.

@@ -13,7 +13,7 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class CommitsOffsets(Protocol):
-    """A queue of a broker that stores offsets of consumer groups."""
+    """Queue to which offsets can be committed: its broker stores one for each consumer group."""
 
     def commit(self, group: str, offset: int) -> None:
         """Stores an offset of a consumer group.

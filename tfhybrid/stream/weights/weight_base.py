@@ -58,13 +58,15 @@ class WeightBase:
 def write(
     folder: Path, base: WeightBase, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]
 ) -> Path:
-    """Writes a base, which appears complete or not at all; does nothing if it exists.
+    """Writes a base: a full copy of a target model's weights at one version.
+
+    It appears complete or not at all. Does nothing if the base exists.
 
     Args:
         folder: Folder of the target model.
         base: Metadata of the base.
-        write_tables: Function that writes the tables into a folder and returns the table, the file
-            name and the description of each file, as `WeightStore.write` does.
+        write_tables: Function that writes the tables into the folder that it gets, which is still
+            temporary, and returns table, file name and description of each file.
 
     Returns:
         The folder of the base.

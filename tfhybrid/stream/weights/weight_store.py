@@ -323,7 +323,10 @@ class WeightStore:
         self.optimizer_starts = dict(optimizer_starts)
 
     def close(self) -> None:
-        """Frees the shared memory of the store. Afterwards the other methods must not be called."""
+        """Removes the store from the host's shared memory; no other process uses it.
+
+        Afterwards the other methods must not be called.
+        """
         self._engine.close_store()
 
     def _rows(self, name: str) -> int:

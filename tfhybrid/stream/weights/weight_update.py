@@ -54,7 +54,7 @@ class WeightUpdate:
 
     @property
     def range(self) -> Range:
-        """Positions before the first row and after the last row of the lease."""
+        """Rows of the lease: position of its first row, and position right after its last row."""
         return self.begin, self.end
 
     def to_record(self) -> Record:
