@@ -38,7 +38,10 @@ class StopSignals:
         self._process = os.getpid()
 
     def take(self) -> None:
-        """Installs handlers for the signals that have Python's default handler."""
+        """Installs handlers of SIGTERM and SIGINT that request a stop between two steps.
+
+        A handler of the user stays. Does nothing on other threads than the main one.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         for number, default in _DEFAULTS.items():

@@ -47,7 +47,11 @@ def drain(file: _File, name: Annotated[str, typer.Argument(help="Name of the nod
 
 @app.command()
 def add(file: _File) -> None:
-    """Start the nodes that were added to the cluster file, and move rows to them."""
+    """Start the nodes that were added to the cluster file, and plan shards for them.
+
+    A running job moves its shards itself, if it uses `callbacks.FollowNodes`. Needs `launcher:
+    local`, and a cluster that is up.
+    """
     _show_pending(launching.add(Cluster.read(file)))
 
 

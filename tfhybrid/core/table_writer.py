@@ -123,7 +123,11 @@ class TableWriter:
         """Sets the decay of a table that was just cleared.
 
         Args:
-            decay: Factor by which weight decay has shrunk the initial values of keys without a row.
+            decay: Factor by which weight decay has shrunk the initial values of keys without a row,
+                above 0 and at most 1.
+
+        Raises:
+            TfhybridError: The table has rows, the factor is out of range, or this is no leader.
         """
         self._call("set_decay", ctypes.c_double(decay))
 

@@ -79,10 +79,14 @@ class Server:
         self._call("PUT", name, value)
 
     def remove(self, name: str) -> None:
-        """Deletes a key and its value. Raises as `get` does.
+        """Deletes a key and its value, if it exists.
 
         Args:
             name: Key.
+
+        Raises:
+            OSError: The server does not respond within 3 s; a `ConnectionRefusedError` if it has
+                ended.
         """
         self._call("DELETE", name)
 

@@ -102,7 +102,7 @@ class Job:
 
     @property
     def several_hosts(self) -> bool:
-        """True if other hosts have replicas of tables, which must be kept equal."""
+        """True if the ranks of the job are on more than one host."""
         return len(set(self.hosts)) > 1
 
     @property

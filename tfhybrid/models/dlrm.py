@@ -57,7 +57,8 @@ def dlrm(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: The interaction is unknown.
+        ConfigError: The interaction is unknown, or `table` lacks a feature, or dims differ.
+        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
 
     Example:
 

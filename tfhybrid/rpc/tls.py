@@ -74,7 +74,7 @@ class Tls:
     def dial(self, link: socket.socket, peer: str) -> socket.socket:
         """Makes the handshake of the connecting side and returns the socket to use instead.
 
-        Waits for the handshake, up to 30 s.
+        Waits for the TLS handshake and its confirmation, up to 30 s each.
 
         Args:
             link: Connected socket; closed here, also on failure.

@@ -38,7 +38,7 @@ class Choice:
 
 
 def choose(shape: TableShape, hosts: int, room: int) -> Choice:
-    """Chooses the placement of a table: replicated if it fits on every host, else sharded.
+    """Chooses the placement of a table: sharded if there are several hosts and one cannot hold it.
 
     Args:
         shape: Shape of the whole table.
@@ -46,7 +46,7 @@ def choose(shape: TableShape, hosts: int, room: int) -> Choice:
         room: Bytes available for tables on the host with the least memory.
 
     Returns:
-        The placement, with the bytes of the table on a host that led to it.
+        The placement, with the bytes per host under it, and the bytes per host if replicated.
 
     Example:
 

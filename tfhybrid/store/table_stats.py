@@ -89,9 +89,9 @@ class ShardSize:
     """A host's part of a table.
 
     Args:
-        host: Number of the host in the job, from 0.
+        host: Number of the host in the job, from 0. Embedding nodes are numbered after the hosts.
         rows: Number of rows on the host.
-        bytes: Size of the rows in the host's shared memory.
+        bytes: Shared memory of the part, with index, optimizer states and reserved space.
     """
 
     host: int

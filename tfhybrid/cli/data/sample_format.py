@@ -44,11 +44,13 @@ def format_of(name: str, **options: Any) -> Any:
 
     Args:
         name: Name of the format, one of `FORMATS`.
-        **options: Options of the format by name; `None` means not given. A list of columns may be a
-            list or a string `a,b,c`. `label_kind` is the kind of all labels.
+        **options: Options of the format by name; `None` means not given. A list of features may be
+            a list or a string `a,b,c`; `label` is such a string. `label_kind` is the kind of all
+            labels.
 
     Raises:
-        ConfigError: The format is unknown, lacks an option that is given, or needs one that is not.
+        ConfigError: The format is unknown, does not have an option that is given, needs one
+            that is not given, or the label kind is unknown.
     """
     label_kind = options.pop("label_kind", None)
     lists = ("features", "strings", "lists", "dense", "columns")

@@ -114,9 +114,9 @@ def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
         CorruptFileError: The base is damaged.
         OSError: A file cannot be read.
     """
-    crc, _, content = (folder / _MANIFEST).read_text().partition("\n")
-    if crc != f"{native.crc32c(content.encode()):08x}":
-        raise CorruptFileError(f"{folder / _MANIFEST} is damaged: its checksum is not {crc[:8]}")
+    crc, _, content = (folder / _MANIFEST).read_bytes().partition(b"\n")
+    if crc != f"{native.crc32c(content):08x}".encode():
+        raise CorruptFileError(f"{folder / _MANIFEST} is damaged: its checksum differs")
     fields = json.loads(content)
     files = []
     for table, name, checksum in fields.pop("files"):

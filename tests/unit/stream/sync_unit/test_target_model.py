@@ -196,8 +196,9 @@ def test_a_damaged_base_is_named(models: Models):
     models.close()
     for file in base.iterdir():
         content = bytearray(file.read_bytes())
-        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(CorruptFileError, match="is damaged"):
-            TargetModel("ads", models.folder, models.memory)
+        for flip in (1, 0x80):  # the second makes text that is not UTF-8
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ flip]))
+            with pytest.raises(CorruptFileError, match="is damaged"):
+                TargetModel("ads", models.folder, models.memory)
         file.write_bytes(content)
     assert models().version == 1
