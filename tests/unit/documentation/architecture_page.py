@@ -6,10 +6,10 @@ python -m tests.unit.documentation.architecture_page    # writes them
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 from tests.support.architecture.rooms import LEVELS, NATIVE_MAY_INCLUDE, PACKAGE, ROOT
+from tests.unit.documentation.marked_part import with_part
 
 PAGE = ROOT / "docs" / "architecture.md"
 
@@ -44,10 +44,7 @@ TABLES = {"native folders": native_table, "rooms": room_table}
 def written(page: str) -> str:
     """Returns the page with its tables made anew, each between two comments of its name."""
     for name, table in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-        pattern = re.compile(re.escape(begin) + ".*" + re.escape(end), re.DOTALL)
-        assert pattern.search(page), f"{PAGE.name} has no {begin.strip()}"
-        page = pattern.sub(lambda _: f"{begin}\n{table()}\n{end}", page)  # noqa: B023
+        page = with_part(page, name, table())
     return page
 
 

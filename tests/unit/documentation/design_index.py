@@ -9,9 +9,10 @@ import dataclasses
 import re
 from pathlib import Path
 
+from tests.unit.documentation.marked_part import with_part
+
 FOLDER = Path(__file__).parents[3] / "docs" / "design"
 PAGE = FOLDER / "README.md"
-BEGIN, END = "<!-- notes -->\n", "<!-- end of notes -->\n"
 _HEAD = re.compile(
     r"# (?P<number>\d{4}): (?P<decision>.+)\n\n"
     r"Status: (?P<status>current|replaced by \[\d{4}\]\((?P<successor>\d{4}-[\w-]+\.md)\))\n\n"
@@ -71,6 +72,10 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def written(page: str) -> str:
+    """Returns the page with its table made anew."""
+    return with_part(page, "notes", table())
+
+
 if __name__ == "__main__":
-    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda _: f"{BEGIN}\n{table()}\n{END}", PAGE.read_text()))
+    PAGE.write_text(written(PAGE.read_text()))

@@ -5,13 +5,12 @@ python -m tests.unit.documentation.environment_table    # writes it
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from tests.unit.documentation.marked_part import with_part
 from tfhybrid.settings import VARIABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
-BEGIN, END = "<!-- environment -->\n", "<!-- end of environment -->\n"
 
 # Page that says more about a variable, by the variable's name.
 LINKS = {
@@ -40,9 +39,7 @@ def table() -> str:
 
 def written(page: str) -> str:
     """Returns the page with its table made anew."""
-    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
-    assert pattern.search(page), f"{PAGE.name} has no {BEGIN.strip()}"
-    return pattern.sub(lambda _: f"{BEGIN}\n{table()}\n{END}", page)
+    return with_part(page, "environment", table())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python -m tests.unit.documentation.settings_page    # writes them
 from __future__ import annotations
 
 import json
-import re
 import types
 import typing
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from tests.unit.documentation.marked_part import with_part
 from tfhybrid.cli.train.train_settings import Section, Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "train.md"
-BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->\n"
 
 
 def tables() -> str:
@@ -60,5 +59,4 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda _: f"{BEGIN}\n{tables()}\n{END}", PAGE.read_text()))
+    PAGE.write_text(with_part(PAGE.read_text(), "settings", tables()))
