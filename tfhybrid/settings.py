@@ -40,7 +40,11 @@ VARIABLES = (
         "`../shared/data`",
         "Directory of the data archives that examples and tests read",
     ),
-    Variable("TFHYBRID_LOG_LEVEL", "`INFO`", "Level of the `tfhybrid` logger on rank 0"),
+    Variable(
+        "TFHYBRID_LOG_LEVEL",
+        "`INFO`",
+        "Level of the `tfhybrid` loggers on rank 0; on other ranks it is `WARNING`",
+    ),
     Variable("TFHYBRID_METRICS_PORT", "none", "Port of `tfhybrid.metrics.serve()`, for Prometheus"),
     Variable(
         "TFHYBRID_TIMELINE",
@@ -77,7 +81,7 @@ VARIABLES = (
     Variable(
         "TFHYBRID_STREAM",
         "none",
-        "Path of `stream.yaml`, for a trainer that `tfhybrid stream up` starts, which sets it",
+        "Path of `stream.yaml`, for a trainer that `tfhybrid stream run` starts, which sets it",
     ),
     Variable(
         "TFHYBRID_STREAM_TRAINER", "host name and process id", "Name of this trainer of a stream"

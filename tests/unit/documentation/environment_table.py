@@ -1,4 +1,4 @@
-"""The table of environment variables in docs/architecture.md, made from `settings.VARIABLES`.
+"""The table of environment variables in docs/operations.md, made from `settings.VARIABLES`.
 
 python -m tests.unit.documentation.environment_table    # writes it
 """
@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.unit.documentation.marked_part import with_part
 from tfhybrid.settings import VARIABLES
 
-PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 # Page that says more about a variable, by the variable's name.
 LINKS = {
-    "TFHYBRID_METRICS_PORT": "[Operations](operations.md)",
+    "TFHYBRID_METRICS_PORT": "[Metrics](#metrics)",
     "TFHYBRID_TIMELINE": "[Tuning](tuning.md)",
     "TFHYBRID_SILENCE_SECONDS": "[Concurrency](concurrency.md#liveness)",
     "TFHYBRID_TLS_CERT": "[Sharded tables](sharded_tables.md#encryption)",
