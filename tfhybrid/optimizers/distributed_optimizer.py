@@ -60,7 +60,7 @@ def DistributedOptimizer(
             shared memory, and the leaders exchange the merged gradients by an allgather. `"owner"`
             merges them too, but only one leader reduces each key. `"all_ranks"` is an allgather of
             all ranks' gradients. On one host the first two are the same and use only shared memory.
-            All routes give the same bits if `dense` is the same. `dense="auto"` depends on the route.
+            All routes give the same bits with the same `dense`; `"auto"` depends on the route.
         wire_dtype: Type of gradients between hosts, `"float32"` or `"bfloat16"`, which halves their
             bytes. All hosts get the same bits with either.
         on_nonfinite: Reaction to a gradient that is NaN or infinite: `"raise"` an error on all
