@@ -25,6 +25,8 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURES = ROOT / "docs" / "figures"
 INTRODUCTION = """# Benchmarks
 
+This page shows how fast tfhybrid is and how much memory it takes, beside other systems.
+
 `scripts/bench report` writes this page from the numbers in `benchmarks/results/`. With `--run` it
 measures all of them again. `benchmarks/README.md` explains how each is measured, and has more of
 them. All systems of a chart were measured in one run.
