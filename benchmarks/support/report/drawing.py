@@ -1,4 +1,4 @@
-"""Draws a chart as SVG, in one style, readable on light and on dark pages.
+"""Draws a chart as SVG, in one style, readable on light and dark pages and on a phone.
 
 The files are small: text is text, a path is one line with few digits, and there is no metadata.
 """
@@ -28,6 +28,9 @@ svg { color: #24292f; }
 # Ids of clip paths are hashes with this salt, and so the same in every run.
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "tfhybrid", "font.sans-serif": ["DejaVu Sans"]}
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+# A phone shows 360 of the figure's 480 CSS pixels: text is then 11 pixels high.
+_WIDTH, _FONT_SIZE = 5.0, 11
+_LETTERS_OF_TITLE = 46
 
 
 def draw(chart: Chart, path: Path) -> None:
@@ -41,12 +44,12 @@ def draw(chart: Chart, path: Path) -> None:
     from matplotlib.figure import Figure
 
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _TEXT)
-    with matplotlib.rc_context({**_SETTINGS, "font.size": 10, **colors}):
-        lines = len(chart.bars) // 2 if chart.dots else len(chart.bars)
-        height = 4.8 if chart.curves else 1.0 + 0.36 * lines + 0.28 * len(chart.lanes)
-        figure = Figure(figsize=(7.5, height), layout="constrained")
-        title = "\n".join(textwrap.wrap(chart.title, 74))
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
+    with matplotlib.rc_context({**_SETTINGS, "font.size": _FONT_SIZE, **colors}):
+        name, _, direction = chart.title.partition(" (")
+        title = textwrap.wrap(name, _LETTERS_OF_TITLE) + ([f"({direction}"] if direction else [])
+        height = _height_of(chart) + 0.2 * len(title)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=_FONT_SIZE, fontweight="bold")
         axes = figure.subplots()
         _drawing_of(chart)(axes, chart)
         axes.tick_params(length=0)
@@ -54,6 +57,15 @@ def draw(chart: Chart, path: Path) -> None:
             spine.set_visible(False)
         figure.savefig(path, transparent=True, metadata=_NO_METADATA)
     path.write_text(_shortened(_with_title(path.read_text(), chart.title)))
+
+
+def _height_of(chart: Chart) -> float:
+    """Returns the height below the title, in inches."""
+    if chart.curves:
+        return 4.6
+    if chart.lanes:
+        return 0.5 + 0.3 * len(chart.lanes)
+    return 0.9 + 0.2 * len(chart.bars) if chart.dots else 0.3 + 0.46 * len(chart.bars)
 
 
 def _drawing_of(chart: Chart) -> Callable[[Axes, Chart], None]:
@@ -89,12 +101,17 @@ def _lane(spans: list[tuple[float, float]], place: int) -> MatplotlibPath:
 
 
 def _bars(axes: Axes, chart: Chart) -> None:
-    sides = list(chart.bars)[::-1]
-    values = [chart.bars[side] for side in sides]
-    drawn = axes.barh(sides, values, color=[_color(side) for side in sides], height=0.62)
+    values = list(chart.bars.values())
+    places = range(len(values))
+    colors = [_color(side) for side in chart.bars]
+    drawn = axes.barh(places, values, color=colors, height=0.42)
     axes.bar_label(drawn, [chart.unit.format(value) for value in values], padding=4)
-    axes.margins(x=0.3)
-    axes.xaxis.set_visible(False)
+    # Names stand above the bars, which need all the width of a phone.
+    for place, side in zip(places, chart.bars, strict=True):
+        axes.annotate(side, (0, place - 0.25), va="bottom")
+    axes.set_xlim(0, 1.5 * max(values))
+    axes.set_ylim(len(values) - 0.7, -0.8)
+    axes.axis("off")
 
 
 def _dots(axes: Axes, chart: Chart) -> None:
@@ -136,7 +153,7 @@ def _curves(axes: Axes, chart: Chart) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: chart.unit.format(value))
     axes.set_xlabel(chart.over)
     axes.grid(color=PEER, alpha=0.3)
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=2)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(-0.1, -0.16))
 
 
 def _color(side: str) -> str:
