@@ -22,7 +22,9 @@ class Engine:
     """A host's store, its tables and their updates; a process may have several engines.
 
     An engine has one store at a time, from `open_store` or `recover_store` until `close_store`.
-    Thread-safe, except that tables must not be loaded during a training step.
+    Thread-safe, except that tables must not be loaded during a training step. Methods that use the
+    store raise `StoreError` if none is open, if it lacks the table, or if a process that they wait
+    for has died (`PeerDiedError`).
 
     Args:
         hosts: Host of each rank of the job; the ranks of a host are consecutive.
@@ -365,7 +367,7 @@ class Engine:
         """Closes a table's updates, so that the table can get another optimizer.
 
         Every rank must call it. The leader also drops the table's optimizer and its state, once the
-        posted updates are applied.
+        posted updates are applied; it raises `StoreError` for a table in files that has rows.
         """
         self.call("table_forget_optimizer", name.encode())
 

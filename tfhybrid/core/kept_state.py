@@ -30,7 +30,11 @@ class KeptState:
         return native.text("kept_find", self._engine.handle)
 
     def steps(self) -> list[int]:
-        """Returns the steps, two at most, whose kept state belongs to the tables as of now."""
+        """Returns the steps, two at most, whose kept state belongs to the tables as of now.
+
+        Raises:
+            StoreError: This rank keeps no states, or no store is open.
+        """
         steps, count = (ctypes.c_int64 * 2)(), ctypes.c_int64()
         self._engine.call("kept_steps", steps, ctypes.byref(count))
         return list(steps)[: count.value]
@@ -58,17 +62,28 @@ class KeptState:
 
         Raises:
             OutOfSpaceError: Shared memory is full.
+            StoreError: No store is open, or the file cannot be written.
         """
         self._engine.call("kept_make", configuration.encode(), ctypes.c_int64(size))
 
     def note(self, note: bytes) -> None:
         """Sets the note with which each later state begins. Not during a step.
 
+        Does nothing if this rank keeps no states.
+
         Args:
             note: Bytes of the note; their number is always the same.
+
+        Raises:
+            ConfigError: The note is larger than a state.
+            StoreError: No store is open.
         """
         self._engine.call("kept_note", note, ctypes.c_int64(len(note)))
 
     def forget(self) -> None:
-        """Frees the memory of the kept states. No state is kept from now on."""
+        """Frees the memory of the kept states. No state is kept from now on.
+
+        Raises:
+            StoreError: No store is open.
+        """
         self._engine.call("kept_forget")

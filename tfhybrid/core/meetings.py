@@ -65,6 +65,9 @@ class Meeting:
 
         Args:
             fields: Result of `to_json`.
+
+        Raises:
+            KeyError: A field is missing.
         """
         lists = (tuple(fields[name]) for name in ("tables", "variables", "paths"))
         return cls(fields["what"], fields["of"], *lists)

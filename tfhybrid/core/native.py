@@ -354,7 +354,7 @@ def remove_store(directory: str, job: str) -> int:
         Size of the store in bytes.
 
     Raises:
-        TfhybridError: There is no such store, or a process of the job is alive.
+        StoreError: There is no such store, or (`NameTakenError`) a process of the job is alive.
     """
     size = ctypes.c_int64()
     call("remove_store", directory.encode(), job.encode(), ctypes.byref(size))
@@ -425,7 +425,7 @@ def available_bytes(directory: str) -> int:
 def initial_rows(
     kind: int, a: float, b: float, seed: int, keys: np.ndarray, dim: int
 ) -> np.ndarray:
-    """Returns the initial embeddings of keys, float32 `[n, dim]`.
+    """Returns the initial embeddings of keys, float32 `[n, dim]`; `ConfigError` for a wrong kind.
 
     Args:
         kind: Kind of the initializer, first of `native` of a `tfhybrid.initializers`.

@@ -87,11 +87,16 @@ class Pass:
 
         Raises:
             ConfigError: The pass has no such batch.
+            StoreError: The pass or the job has ended, or its rows could not be fetched.
         """
         self._engine.call("pass_begin_batch", self._number, ctypes.c_int64(batch))
 
     def end(self) -> None:
-        """Ends the pass, and waits until its rows' memory is free. A second call does nothing."""
+        """Ends the pass, and waits until its rows' memory is free. A second call does nothing.
+
+        Raises:
+            StoreError: The job has ended.
+        """
         self._engine.call("pass_end", self._number)
 
     def __enter__(self) -> Pass:
@@ -116,7 +121,7 @@ def weigh(engine: Engine, batches: Sequence[BatchKeys]) -> int:
         batches: Keys of each batch.
 
     Raises:
-        StoreError: A table is not open.
+        StoreError: A table or the store is not open.
     """
     size = ctypes.c_int64()
     arguments = _arguments(batches)
@@ -139,7 +144,7 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         The pass, which is closed to lookups until `Pass.begin`. The caller ends it.
 
     Raises:
-        StoreError: A table is not open, or shared memory is full.
+        StoreError: A table or the store is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables: they take no announcements.
     """
     if engine.nodes:
@@ -168,7 +173,7 @@ def add_to_device(engine: Engine, table: str) -> None:
         table: Name of the table.
 
     Raises:
-        StoreError: The table is not open.
+        StoreError: The table or the store is not open.
     """
     engine.call("table_add_to_device", table.encode())
 
@@ -179,6 +184,9 @@ def device_bytes(engine: Engine, table: str) -> int:
     Args:
         engine: Engine in which the table is open.
         table: Name of the table.
+
+    Raises:
+        StoreError: No store is open.
     """
     size = ctypes.c_int64()
     engine.call("table_device_bytes", table.encode(), ctypes.byref(size))
@@ -186,12 +194,22 @@ def device_bytes(engine: Engine, table: str) -> int:
 
 
 def end_all(engine: Engine) -> None:
-    """Ends all passes. Every rank calls it before rows are overwritten, e.g. by loading."""
+    """Ends all passes of this rank; on a leader, those of its host.
+
+    Every rank calls it before rows are overwritten, e.g. by loading.
+
+    Raises:
+        StoreError: No store is open.
+    """
     engine.call("passes_end")
 
 
 def stats(engine: Engine) -> PassStats:
-    """Returns the counters of passes since the store was opened."""
+    """Returns the counters of passes since the store was opened.
+
+    Raises:
+        StoreError: No store is open.
+    """
     counters = _StatsStruct()
     engine.call("passes_get", ctypes.byref(counters))
     return PassStats(*(getattr(counters, field.name) for field in dataclasses.fields(PassStats)))

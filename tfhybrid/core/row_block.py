@@ -56,5 +56,8 @@ class RowSource(Protocol):
         Args:
             dim: Length of an embedding.
             state_shape: Shape of a row's optimizer state.
+
+        Raises:
+            DataError: The source is damaged, or does not fit the table.
         """
         ...

@@ -43,7 +43,8 @@ def make_key_handles(
         of the indices in the key handles.
 
     Raises:
-        ConfigError: An owner has more distinct keys than the index of a key handle can count.
+        ConfigError: A ticket or an owner is out of range, or an owner has more distinct keys than
+            the index of a key handle can count.
     """
     keys = [np.ascontiguousarray(each, np.int64) for each in keys]
     handles = [np.empty(each.shape, np.int64) for each in keys]
@@ -89,6 +90,9 @@ def use_key_handles(engine: Engine) -> None:
 
     Args:
         engine: Engine of the trainer.
+
+    Raises:
+        StoreError: No store is open.
     """
     engine.call("key_handles_use")
 
@@ -109,7 +113,9 @@ def lookup(
         Embeddings of each table, float32 `[n, dim]`.
 
     Raises:
-        TfhybridError: A number is not a key handle, or the owners do not hold its batch.
+        ConfigError: A number is not a key handle.
+        StoreError: A table is not open or is not sharded, the owners do not hold the batch, an
+            owner died, or an earlier update failed.
     """
     handles = [np.ascontiguousarray(each, np.int64) for each in handles]
     rows = [
@@ -128,7 +134,11 @@ def lookup(
 
 
 def looked_up(engine: Engine) -> list[int]:
-    """Returns the tickets of the batches that a trainer has looked up since the last call."""
+    """Returns the tickets of the batches that a trainer has looked up since the last call.
+
+    Raises:
+        StoreError: No store is open.
+    """
     looked_up_tickets: list[int] = []
     tickets, count = np.empty(_ROOM, np.int64), ctypes.c_int64(_ROOM)
     while count.value == _ROOM:
@@ -175,6 +185,9 @@ def reads(engine: Engine) -> list[RowRead]:
 
     Returns:
         One entry per batch, table and owner, oldest first.
+
+    Raises:
+        StoreError: No store is open.
     """
     row_reads: list[RowRead] = []
     names = np.empty(_ROOM, f"S{_NAME_BYTES}")
@@ -216,6 +229,8 @@ def put(
 
     Raises:
         NameTakenError: The ticket belongs to another batch, or the batch had another digest before.
+        ConfigError: The ticket is out of range.
+        StoreError: No store is open.
     """
     of_tables = [np.ascontiguousarray(each, np.int64) for each in keys.values()]
     engine.call(
@@ -239,6 +254,9 @@ def drop(engine: Engine, tickets: Sequence[int]) -> None:
     Args:
         engine: Engine of the embedding node.
         tickets: Tickets of the batches.
+
+    Raises:
+        StoreError: No store is open.
     """
     numbers = np.asarray(tickets, np.int64)
     engine.call("batch_drop", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))
@@ -249,6 +267,9 @@ def held(engine: Engine) -> tuple[int, int]:
 
     Args:
         engine: Engine of the embedding node.
+
+    Raises:
+        StoreError: No store is open.
     """
     batches, size = ctypes.c_int64(), ctypes.c_int64()
     engine.call("batches_held", ctypes.byref(batches), ctypes.byref(size))
@@ -260,6 +281,9 @@ def copied(engine: Engine) -> np.ndarray:
 
     Args:
         engine: Engine of the embedding node. `restore` on another node decodes the words.
+
+    Raises:
+        StoreError: No store is open.
     """
     words, size = np.empty(0, np.int64), ctypes.c_int64(-1)
     while size.value != len(words):
@@ -289,8 +313,11 @@ def send_rows(engine: Engine, rank: int, link: socket.socket, peer: str) -> None
     Args:
         engine: Engine of the embedding node.
         rank: Rank of the trainer.
-        link: Connected stream socket, which the engine owns from now on.
+        link: Connected stream socket, which the engine owns from now on, even if this call fails.
         peer: Name of the trainer, for messages.
+
+    Raises:
+        StoreError: No store is open.
     """
     engine.call("rows_send", ctypes.c_int64(rank), ctypes.c_int(link.detach()), peer.encode())
 
@@ -301,8 +328,12 @@ def receive_rows(engine: Engine, owner: int, link: socket.socket, peer: str) -> 
     Args:
         engine: Engine of the trainer.
         owner: Host that sends its rows.
-        link: Connected stream socket, which the engine owns from now on.
+        link: Connected stream socket, which the engine owns from now on, even if this call fails.
         peer: Name of the owner, for messages.
+
+    Raises:
+        ConfigError: There is no such host.
+        StoreError: No store is open.
     """
     engine.call("rows_receive", ctypes.c_int64(owner), ctypes.c_int(link.detach()), peer.encode())
 
@@ -319,6 +350,9 @@ def send(engine: Engine, rank: int, ticket: int, versions: Mapping[str, int]) ->
         rank: Rank of the trainer.
         ticket: Ticket of the batch.
         versions: Version of each table after all updates that come before the batch, by name.
+
+    Raises:
+        StoreError: No store is open.
     """
     engine.call("batch_send", ctypes.c_int64(rank), ctypes.c_int64(ticket), *_named(versions))
 
@@ -332,6 +366,9 @@ def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: 
         versions: Per table whose rows are sent, the version with every update before the batch.
         staleness: Number of these updates that rows may lack, those of other tables included.
             Default 0.
+
+    Raises:
+        StoreError: No store is open.
     """
     engine.call(
         "batch_expect", ctypes.c_int64(ticket), ctypes.c_uint64(staleness), *_named(versions)
@@ -343,6 +380,9 @@ def ask_for_all(engine: Engine) -> None:
 
     Args:
         engine: Engine of the trainer.
+
+    Raises:
+        StoreError: No store is open.
     """
     engine.call("batches_ask")
 
@@ -353,6 +393,9 @@ def forget(engine: Engine, tickets: Sequence[int]) -> None:
     Args:
         engine: Engine of the trainer.
         tickets: Tickets of the batches.
+
+    Raises:
+        StoreError: No store is open.
     """
     numbers = np.asarray(tickets, np.int64)
     engine.call("batch_forget", ctypes.c_int64(len(numbers)), ctypes.c_void_p(numbers.ctypes.data))

@@ -18,8 +18,10 @@ from tfhybrid.errors import ConfigError
 class TableWriter:
     """Writer of rows into a table of the host's store, and from the table into files.
 
-    `Table.writer` creates it. Call its methods between two steps, on the leader only: on other
-    ranks they raise `StoreError`. Only `write_part` may also run during steps.
+    `Table.writer` creates it. Call its methods on the leader only: on other ranks they raise
+    `StoreError`, except `thaw`, which does nothing there. Call them between two steps; only
+    `write_part`, `removed_keys` and `thaw` may also run during steps, on any thread. All raise
+    `StoreError` once the job has ended.
 
     Args:
         engine: Engine in which the table is open.
@@ -71,6 +73,7 @@ class TableWriter:
         Raises:
             ConfigError: The arrays of the block have wrong shapes.
             OutOfSpaceError: There is no space for the rows.
+            StoreError: The table is frozen.
         """
         self._check(block)
         if self._owned_as is not None:
@@ -97,7 +100,10 @@ class TableWriter:
 
         Raises:
             ConfigError: The records lack a field, or it has the wrong type.
-            TfhybridError: The file cannot be read, or there is no space for its rows.
+            CorruptFileError: The file is truncated, or has duplicate keys or keys that the table
+                had.
+            OutOfSpaceError: There is no space for the rows.
+            StoreError: The file cannot be read, or the table is frozen.
         """
         schema = native.RecordSchemaStruct(*file.layout(self._dim))
         rows = ctypes.c_int64()
@@ -109,12 +115,19 @@ class TableWriter:
 
         Args:
             keys: Keys of the rows, int64 `[n]`.
+
+        Raises:
+            StoreError: The table is frozen.
         """
         keys = np.ascontiguousarray(keys, np.int64)
         self._call("remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
 
     def clear(self) -> None:
-        """Removes all rows and all waiting keys."""
+        """Removes all rows and all waiting keys.
+
+        Raises:
+            StoreError: The table is frozen.
+        """
         self._call("clear")
         if self._waiting is not None:
             self._waiting.clear()
@@ -127,7 +140,7 @@ class TableWriter:
                 above 0 and at most 1.
 
         Raises:
-            TfhybridError: The table has rows, the factor is out of range, or this is no leader.
+            ConfigError: The table has rows, or the factor is out of range.
         """
         self._call("set_decay", ctypes.c_double(decay))
 
@@ -165,7 +178,7 @@ class TableWriter:
             Sizes and versions of the frozen table, with the number of parts to write.
 
         Raises:
-            StoreError: This process is not the leader.
+            StoreError: This process is not the leader, or the table is frozen already.
         """
         struct = native.FrozenTableStruct()
         self._call("freeze", cursor.encode(), ctypes.c_int(only_changed), ctypes.byref(struct))
@@ -193,6 +206,9 @@ class TableWriter:
 
         Args:
             frozen: Result of `freeze`.
+
+        Raises:
+            StoreError: The table is not frozen.
         """
         keys = np.empty(frozen.removed, np.int64)
         self._call("removed_keys", native.pointer(keys))

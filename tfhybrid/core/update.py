@@ -88,7 +88,8 @@ class Update:
         number: Number of the update in its engine.
 
     Raises:
-        ConfigError: A setting is invalid, or the update is open with other settings.
+        ConfigError: A setting is invalid, there is no table, or the update is open with other
+            settings.
         StoreError: The engine has no store, or a table is not open in it.
     """
 
@@ -122,7 +123,11 @@ class Update:
 
     @property
     def steps(self) -> int:
-        """Number of steps that this leader has begun; only of an update with sharded tables."""
+        """Number of steps that this leader has begun; only of an update with sharded tables.
+
+        Raises:
+            StoreError: The update has no sharded tables, or this process is not the leader.
+        """
         steps = ctypes.c_int64()
         self._call("steps", ctypes.byref(steps))
         return steps.value
@@ -156,8 +161,10 @@ class Update:
                 Default 0.
 
         Raises:
-            ConfigError: Shapes do not match.
+            ConfigError: Shapes or the number of learning rates do not match.
             TfhybridError: An earlier update failed, or there is no space for the message.
+            StoreError: The exchange is `"all_ranks"`, a table has got another optimizer, or the job
+                has ended.
         """
         self._call(
             "post",
@@ -168,12 +175,15 @@ class Update:
     def merge(self) -> list[np.ndarray]:
         """Waits for the posts of this host's ranks and merges them. For leaders, on several hosts.
 
+        A failure of a rank is part of the message; `stage` returns it as the complaint.
+
         Returns:
             One message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
             per leader.
 
         Raises:
-            TfhybridError: The update failed on a rank.
+            StoreError: This process is not the leader of one of several hosts, a table is sharded,
+                or the job has ended.
         """
         sizes = (ctypes.c_int64 * self._messages)()
         count = ctypes.c_int64()
@@ -193,6 +203,10 @@ class Update:
 
         Returns:
             Message to all leaders, int64 `[words]`.
+
+        Raises:
+            StoreError: This process is not the leader of one of several hosts, a table is sharded,
+                or the job has ended.
         """
         words = ctypes.c_int64()
         self._call(
@@ -214,6 +228,10 @@ class Update:
         Returns:
             Whether the complaints of other hosts count too; and the complaint of this host: the
             reason why it cannot apply the update, empty if it can.
+
+        Raises:
+            StoreError: This process is not the leader of one of several hosts, a table is sharded,
+                or the job has ended.
         """
         vote = ctypes.c_int()
         complaint = native.text(
@@ -234,7 +252,9 @@ class Update:
         *,
         dense_squares: float = 0.0,
     ) -> None:
-        """Applies the staged update, or tells all ranks of this host why it is not applied.
+        """Starts to apply the staged update, or tells all ranks of this host why not.
+
+        It does not wait: `Engine.wait` waits for the update, and raises its failure.
 
         Args:
             learning_rates: Learning rate of each table.
@@ -244,6 +264,8 @@ class Update:
 
         Raises:
             ConfigError: The number of learning rates is not the number of tables.
+            StoreError: This process is not the leader of one of several hosts, a table is sharded,
+                or the job has ended.
         """
         self._call(
             "commit",
@@ -263,6 +285,8 @@ class Update:
     ) -> np.ndarray:
         """Packs this rank's gradients of a step, for `exchange="all_ranks"`.
 
+        Waits for the previous update first.
+
         Args:
             keys: Keys of each table, int64 `[n]`, in any order, with repetitions.
             gradients: Gradient of each key, float32 `[n, dim]` per table.
@@ -276,6 +300,7 @@ class Update:
 
         Raises:
             ConfigError: Shapes do not match.
+            TfhybridError: An earlier update failed, or a table has got another optimizer.
         """
         contribution = self._contribution(keys, gradients, samples, event_time, skip, failure)
         return native.words(
@@ -307,6 +332,7 @@ class Update:
 
         Raises:
             ConfigError: The number of learning rates is not the number of tables.
+            StoreError: A table has got another optimizer, or the job has ended.
         """
         self._call(
             "apply_gathered",
