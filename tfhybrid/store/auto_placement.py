@@ -71,6 +71,9 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
         name: Name of the table, for the log.
         config: Settings of the table. `"auto"` requires `expected_rows`.
         job: The job that creates the table.
+
+    Raises:
+        ConfigError: The placement is `"auto"`, and the optimizer is unknown.
     """
     if config.placement != "auto":
         return config

@@ -27,16 +27,20 @@ class Fillable(Protocol):
 
 
 def fill(table: Fillable, source: RecordFile | RowSource) -> None:
-    """Loads rows into a table, on the leader. After a failure the table is empty.
+    """Loads rows into a table, on the leader.
+
+    If loading fails, the table is empty afterwards. A table that has rows already is unchanged.
 
     Args:
         table: The table, which must be empty.
         source: Binary file of records, or a source of rows.
 
     Raises:
-        ConfigError: The table has rows.
+        ConfigError: The table has rows, or the records lack a field that fits the table.
         DataError: The source is malformed, does not fit the table, or has duplicate keys.
         CorruptFileError: A binary file is truncated, or has duplicate keys.
+        OutOfSpaceError: There is no space for the rows.
+        StoreError: The binary file cannot be read, or this process is not the leader.
     """
     if table.rows:
         raise ConfigError(

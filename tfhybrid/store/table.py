@@ -30,7 +30,8 @@ _UNEVENNESS = 1.05  # factor for hosts whose part is larger than the mean: a has
 class Table:
     """An embedding table, shared by the ranks of a host and written by their leader.
 
-    Layers create tables on every rank. Use this class to read tables, or to load rows.
+    Layers create tables on every rank. Use this class to read tables, or to load rows. After the
+    job's end, or if a host that they need has died, its methods raise `StoreError`.
 
     Args:
         name: Name of the table, unique within the job.
@@ -40,7 +41,8 @@ class Table:
         NotInitializedError: `tfhybrid.init()` was not called.
         NameTakenError: The job already has a table of that name.
         OutOfSpaceError: Shared memory is full.
-        ConfigError: The leader created the table with another shape.
+        PeerDiedError: The leader died, or did not create the table within two minutes.
+        ConfigError: The leader created the table with another shape, or the name is too long.
 
     Example:
 
@@ -80,7 +82,7 @@ class Table:
             resumption.tables.append(self)
 
     def open(self) -> None:
-        """Opens the table in the process's store, once that store is known."""
+        """Opens the table in the process's store, once that is known. Raises as the class does."""
         if self.is_sharded:
             # First: an owner answers announced keys once it has the table, on its own connection.
             self._job.connect_owners()
@@ -127,7 +129,7 @@ class Table:
         """Reserves space for this host's part of `rows` rows. Only the leader may call it.
 
         Raises:
-            OutOfSpaceError: Shared memory is full.
+            StoreError: Shared memory is full (`OutOfSpaceError`), or this is not the leader.
         """
         if self._job.nodes is not None:
             rows = rows if self._job.asks_nodes else 0  # each node reserves its part
@@ -199,10 +201,7 @@ class Table:
 
     @property
     def decay(self) -> float:
-        """Factor by which the initial values of keys without a row have decayed.
-
-        Weight decay shrinks them like all embeddings. The factor is 1 without weight decay.
-        """
+        """Factor by which weight decay has shrunk the initial values of keys without a row."""
         decay = ctypes.c_double()
         self._call("table_decay", ctypes.byref(decay))
         return decay.value
@@ -248,22 +247,23 @@ class Table:
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
-        """Returns the embeddings of keys: initial values for keys without a row.
+        """Returns embeddings, float32 `keys.shape + (dim,)`; initial values without a row.
 
         Args:
             keys: Keys, int64 of any shape.
 
-        Returns:
-            float32, `keys.shape + (dim,)`.
+        Raises:
+            ConfigError: The keys are not whole numbers that fit in int64.
+            StoreError: The job has ended, or an owner of rows has died.
         """
         return self._job.engine.lookup(self.name, self.dim, _checked_keys(keys))
 
     def read(self, keys: np.ndarray | list[int], *, states: bool = False) -> RowBlock:
-        """Returns the rows of those keys that have a row, in the order of the keys.
+        """Returns the rows of those keys that have a row on this host, in the order of the keys.
 
         Args:
             keys: Keys, int64 `[n]`.
-            states: Whether to read optimizer state and history too; only on the leader.
+            states: Whether to read state and history too; raises `StoreError` except on a leader.
 
         Example:
 
@@ -291,8 +291,8 @@ class Table:
 
         Args:
             block_rows: Maximum number of rows in a block.
-            states: Whether to read optimizer state and history too. This is possible only on the
-                leader, and yields only this host's rows of a sharded table.
+            states: Whether to read optimizer state and history too. It raises `StoreError` except
+                on the leader, and yields only this host's rows of a sharded table.
         """
         total = self._own_rows
         for first in range(0, total, block_rows):
@@ -363,13 +363,13 @@ class Table:
                 `ArrayRows`, `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
-            The number of rows in the table.
+            The number of rows on this host.
 
         Raises:
             CorruptFileError: A binary file is truncated, or has duplicate keys.
             DataError: Another source is malformed, does not fit the table, or has duplicate keys.
-            ConfigError: Records do not fit the table, or the table is not empty.
-            StoreError: Another host could not load. After any failure the table is empty.
+            ConfigError: Records do not fit the table; or it has rows, which then stay.
+            StoreError: A file cannot be read, space ran out, or another host could not load.
 
         Example:
 
