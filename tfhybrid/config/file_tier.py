@@ -26,7 +26,7 @@ class FileTier:
             and should hold the frequent rows.
 
     Raises:
-        ConfigError: `cache_bytes` is not a whole number, or is below 1.
+        ConfigError: `cache_bytes` is not a whole number, is below 1, or is 2^50 or more.
 
     Example:
 

@@ -88,7 +88,8 @@ class Eviction:
             2^20. Defaults to 1024, or less if a rule's number of steps or rows is small.
 
     Raises:
-        ConfigError: An argument is out of range, or no rule is given.
+        ConfigError: An argument is out of range; no rule is given; `half_life` is given without
+            `min_frequency` and without `keep="frequent"`; or `max_rows` is below `every_steps`.
 
     Sources: eviction by step, time and norm in DeepRec and Monolith; by recency and frequency in
     HugeCTR's HKV; decaying frequencies in Paddle ("show decay").
@@ -165,6 +166,8 @@ _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows"
 
 def native_policy(admission: Admission | None, eviction: Eviction | None) -> dict[str, Any]:
     """Returns the fields of `native.RowPolicyStruct` that are not 0; empty without a policy.
+
+    An admission after one update counts as none.
 
     Args:
         admission: Rule by which keys get a row; `None` for every key.

@@ -100,6 +100,9 @@ class SparseOptimizer:
         Args:
             regularizer: Regularizer of the table.
             lazy: `TableConfig.lazy` of the table.
+
+        Raises:
+            ConfigError: The regularizer is not `L1`, `L2` or `L1L2` of Keras.
         """
         l1, l2 = penalties(regularizer)
         flags = self.flags | (0 if lazy else OptimizerFlag.EVERY_ROW)
