@@ -67,6 +67,9 @@ class DeviceRows:
 
         Returns:
             One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner.
+
+        Raises:
+            tf.errors.OpError: When the op runs, a table is not open, or rows cannot be fetched.
         """
         keys = [tf.reshape(feature.keys, [-1]) for feature in features]
         embeddings = []

@@ -132,6 +132,10 @@ def lookup(
     Returns:
         One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner. With
         `side_by_side`, one tensor `[batch, width]`.
+
+    Raises:
+        tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
+            earlier update failed.
     """
     outputs = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],

@@ -144,6 +144,9 @@ def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
 
     Returns:
         The message, int64 `[words]`.
+
+    Raises:
+        tf.errors.OpError: When the op runs, an earlier update failed, or the job has ended.
     """
     return OPS.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
 
@@ -160,6 +163,10 @@ def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers)
 
     Returns:
         The op. It does not wait until the update is applied.
+
+    Raises:
+        tf.errors.OpError: When the op runs, a table has got another optimizer, or the job has
+            ended.
     """
     return OPS.tfhybrid_apply_gathered(
         proxies=update.proxies,
@@ -183,6 +190,9 @@ def post_gradients(
 
     Returns:
         The op. It does not wait until the update is applied.
+
+    Raises:
+        tf.errors.OpError: When the op runs, an earlier update failed, or the job has ended.
     """
     return OPS.tfhybrid_post_gradients(
         proxies=update.proxies,
@@ -201,6 +211,9 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
     Returns:
         The message of this host, int64 `[words]`, and its length, int32 `[1]`. With
         `exchange="owner"`, one part per owner, concatenated, and the length of each.
+
+    Raises:
+        tf.errors.OpError: When the op runs, this process is not a leader, or the job has ended.
     """
     return OPS.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
@@ -215,6 +228,9 @@ def merge_owned(update: UpdateRef, parts: tf.Tensor) -> tf.Tensor:
 
     Returns:
         The message of this host, int64 `[words]`.
+
+    Raises:
+        tf.errors.OpError: When the op runs, this process is not a leader, or the job has ended.
     """
     return OPS.tfhybrid_merge_owned(messages=parts, **update.attributes)
 
@@ -229,6 +245,9 @@ def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.
     Returns:
         Whether all hosts must agree that they can apply the update, bool; and the complaint of this
         host, uint8 `[n]`: the reason why it cannot, empty if it can.
+
+    Raises:
+        tf.errors.OpError: When the op runs, this process is not a leader, or the job has ended.
     """
     return OPS.tfhybrid_stage_update(proxies=update.proxies, messages=messages, **update.attributes)
 
@@ -243,6 +262,9 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
 
     Returns:
         The op.
+
+    Raises:
+        tf.errors.OpError: When the op runs, this process is not a leader, or the job has ended.
     """
     return OPS.tfhybrid_commit_update(
         proxies=update.proxies,
@@ -264,6 +286,9 @@ def clip_factor(update: UpdateRef) -> tf.Tensor:
     """Returns the factor by which clipping scaled the last update's gradients, float32.
 
     Waits until the update is applied on this host.
+
+    Raises:
+        tf.errors.OpError: When the op runs, an earlier update failed, or the job has ended.
     """
     return OPS.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
 
