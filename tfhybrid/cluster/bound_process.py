@@ -20,7 +20,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Replaces this process by the command of the command line."""
+    """Replaces this process by the command of the command line.
+
+    Raises:
+        SystemExit: The parent process has already ended.
+        OSError: The command cannot be run, or a processor does not exist.
+    """
     parent, processors, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):

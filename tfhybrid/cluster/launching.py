@@ -29,6 +29,9 @@ def up(cluster: Cluster) -> None:
     Raises:
         StoreError: The nodes already run, or were not ready within 60 s. In the second case they
             have been stopped.
+        ConfigError: A TLS file cannot be used; or the launcher is `ray`, and Ray is not installed
+            or does not use its token.
+        OSError: The directory cannot be created.
     """
     cluster.directory.mkdir(parents=True, exist_ok=True)
     make_token(cluster.token_file)
@@ -66,6 +69,7 @@ def status(cluster: Cluster) -> dict[str, Any]:
 
     Raises:
         StoreError: The metadata node cannot be reached.
+        ConfigError: The file of the token or a TLS file cannot be read.
     """
     with _metadata_caller(cluster) as caller:
         fields: dict[str, Any] = caller.ask("status")[0]
@@ -85,6 +89,7 @@ def drain(cluster: Cluster, name: str) -> int:
 
     Raises:
         StoreError: The node does not exist or is lost, or the metadata node cannot be reached.
+        ConfigError: The file of the token or a TLS file cannot be read.
     """
     with _metadata_caller(cluster) as caller:
         caller.ask("drain", {"name": name})
@@ -104,7 +109,8 @@ def add(cluster: Cluster) -> int:
         Number of shards that the running job has yet to move; 0 without a job.
 
     Raises:
-        ConfigError: The launcher is not `local`.
+        ConfigError: The launcher is not `local`, or the file of the token or a TLS file cannot be
+            read.
         StoreError: The cluster does not run, or the new nodes were not ready within 60 s.
     """
     if cluster.launcher != "local":
@@ -140,7 +146,8 @@ def down(cluster: Cluster) -> None:
 
     Raises:
         ConfigError: The launcher is `ray`, and Ray is not installed or does not use its token.
-        StoreError: The cluster does not run, or did not end in time.
+        StoreError: The cluster does not run, did not end in time, or its Ray cluster cannot be
+            reached.
     """
     _LAUNCHERS[cluster.launcher].stop(cluster)
 

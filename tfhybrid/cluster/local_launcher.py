@@ -43,6 +43,10 @@ class Supervisor:
         directory: Directory of the logs and of `processes.json`.
         processes: Processes to run.
         tell: Function that gets the contents of `processes.json` after each change. Default: none.
+
+    Raises:
+        ConfigError: A process needs more processors than there are, or a NUMA node that does not
+            exist.
     """
 
     def __init__(
@@ -77,7 +81,9 @@ class Supervisor:
         """Runs the processes until `stop`, or until all that may end are done, then ends them.
 
         Raises:
-            OSError: A process cannot be started.
+            OSError: A process cannot be started, or a file of the directory cannot be read or
+                written.
+            ConfigError: An added process needs more processors than there are.
         """
         while not self._stopping and not self._done():
             if self._adding:
@@ -122,6 +128,7 @@ def start(cluster: Cluster) -> None:
 
     Raises:
         StoreError: A supervisor already runs in the directory of the cluster.
+        OSError: A file of the directory cannot be written.
     """
     directory = cluster.directory
     if supervisor_of(directory) is not None:
@@ -145,6 +152,7 @@ def add(cluster: Cluster) -> None:
 
     Raises:
         StoreError: No supervisor runs in the directory of the cluster.
+        OSError: A file of the directory cannot be written.
     """
     pid = supervisor_of(cluster.directory)
     if pid is None:
@@ -154,7 +162,7 @@ def add(cluster: Cluster) -> None:
 
 
 def supervisor_of(directory: Path) -> int | None:
-    """Returns the process id of the supervisor of a directory, or `None` if none runs.
+    """Returns the process id of the supervisor of a directory, or `None` if none runs yet.
 
     Any process may call it. The supervisor is the process that starts and watches the nodes.
 
@@ -214,6 +222,9 @@ def run(
 
     Raises:
         StoreError: Another supervisor runs in the directory.
+        OSError: A process cannot be started, or a file of the directory cannot be read or written.
+        ConfigError: A process needs more processors than there are, or a NUMA node that does not
+            exist.
     """
     with (directory / "lock").open("a+") as lock:
         try:
@@ -232,7 +243,10 @@ def run(
 
 
 def main() -> None:
-    """Runs the processes listed in a folder's `plan.json`; argument 1 is the folder."""
+    """Runs the processes listed in a folder's `plan.json`; argument 1 is the folder.
+
+    Raises as `run` does.
+    """
     directory = Path(sys.argv[1])
     set_up_logging()
     run(directory, placed_processes.read(directory / "plan.json"))

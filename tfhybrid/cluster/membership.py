@@ -156,6 +156,7 @@ class Membership:
     Raises:
         CorruptFileError: The file is damaged.
         StoreError: The file belongs to a cluster with another number of shards.
+        OSError: The file cannot be read or written.
     """
 
     def __init__(self, path: Path, owners: Sequence[str]) -> None:
@@ -188,6 +189,7 @@ class Membership:
 
         Raises:
             NameTakenError: Another living process has registered this name.
+            OSError: The file cannot be written. Nothing was changed.
         """
         with self._lock:
             old = self._view.nodes.get(name)
@@ -217,6 +219,7 @@ class Membership:
 
         Raises:
             KeyError: The node has never registered.
+            OSError: The file cannot be written. Nothing was changed.
         """
         with self._lock:
             node = self._view.nodes[name]
@@ -231,6 +234,7 @@ class Membership:
 
         Raises:
             StoreError: The node does not exist or is lost.
+            OSError: The file cannot be written. Nothing was changed.
         """
         with self._lock:
             node = self._view.nodes.get(name)
@@ -258,6 +262,7 @@ class Membership:
         Raises:
             StaleEpochError: The allocation has changed since the move was planned.
             StoreError: `origin` does not own the shard, or `to` is not a ready embedding node.
+            OSError: The file cannot be written. Nothing was changed.
         """
         with self._lock:
             view = self._view
@@ -289,6 +294,9 @@ class Membership:
             name: Name of the node.
             incarnation: Random id of the process to which the state belongs.
             state: New state.
+
+        Raises:
+            OSError: The file cannot be written. Nothing was changed.
         """
         with self._lock:
             node = self._view.nodes.get(name)

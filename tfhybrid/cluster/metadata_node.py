@@ -161,7 +161,16 @@ def _as_json(planned: Sequence[Move]) -> list[list[object]]:
 
 
 def main() -> None:
-    """Runs the metadata node until SIGTERM, with the options of the command line."""
+    """Runs the metadata node until SIGTERM, with the options of the command line.
+
+    Prints the usage and exits if the options cannot be parsed.
+
+    Raises:
+        ConfigError: The token or the TLS files cannot be used.
+        StoreError: The state file is damaged, or belongs to a cluster with another number of
+            shards.
+        OSError: An address is not available, or the state file cannot be written.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--state", required=True, type=Path)
     parser.add_argument("--token-file", required=True, type=Path)

@@ -137,5 +137,9 @@ class NodeOptions:
 
 
 def set_up_logging() -> None:
-    """Lets this process log to standard error, at the level that `TFHYBRID_LOG_LEVEL` names."""
+    """Lets this process log to standard error, at the level that `TFHYBRID_LOG_LEVEL` names.
+
+    Raises:
+        ValueError: There is no such level.
+    """
     logging.basicConfig(level=log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -96,6 +96,7 @@ def read(path: Path) -> list[PlacedProcess]:
 
     Raises:
         OSError: The file cannot be read.
+        ValueError, KeyError, TypeError: The file was not written by `write`.
     """
     return [
         PlacedProcess(**{**fields, "command": tuple(fields["command"])})

@@ -46,6 +46,7 @@ class ProcessKeeper:
 
     Raises:
         ConfigError: The machine has too few processors, or lacks the NUMA node.
+        OSError: A file of the directory cannot be written.
     """
 
     def __init__(self, directory: str, process: PlacedProcess, token: str, taken: int) -> None:
@@ -82,7 +83,7 @@ class ProcessKeeper:
         return {"pid": self._watched.pid, "starts": self._watched.starts, "keeper": os.getpid()}
 
     def end(self) -> None:
-        """Stops the process and waits until it has ended. It is not restarted."""
+        """Stops the process, kills it after 10 s, and waits until it has ended."""
         self._ending.set()
         self._thread.join()
 
@@ -105,6 +106,7 @@ def start(cluster: Cluster) -> None:
         ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
         StoreError: No Ray cluster can be reached, it has too few free processors, or the processes
             already run.
+        OSError: The list of processes cannot be written.
     """
     variables = settings.own_variables()
     processes = [
@@ -131,6 +133,7 @@ def stop(cluster: Cluster) -> None:
     Raises:
         ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
         StoreError: No Ray cluster can be reached, or the processes do not run.
+        OSError: The list of processes cannot be read.
     """
     with _connected(cluster) as ray:
         if _keeper(ray, METADATA) is None:
@@ -149,6 +152,7 @@ def told(cluster: Cluster) -> dict[str, dict[str, int | None]]:
     Raises:
         ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
         StoreError: No Ray cluster can be reached.
+        OSError: The list of processes cannot be read.
     """
     states = {}
     with _connected(cluster) as ray:

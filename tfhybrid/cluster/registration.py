@@ -40,7 +40,8 @@ def call_metadata(
         The connection, over which one thread at a time may send requests.
 
     Raises:
-        PeerDiedError: The metadata node cannot be reached.
+        PeerDiedError: The metadata node cannot be reached. A wrong token shows at the first
+            request, as a lost connection.
     """
     handshake = Handshake(Purpose.CALLS, name).text()
     wrap = dialled(tls, "the metadata node")
