@@ -57,7 +57,7 @@ def moved_names(get: Callable[[str], Any] | None = None, **aliases: str) -> Call
     """Returns a module's `__getattr__` that also finds names which the module no longer offers.
 
     Args:
-        get: The module's own `__getattr__`. Default `None`: it has none.
+        get: The module's own `__getattr__`. Default `None`: all other names raise `AttributeError`.
         **aliases: Full name to use instead, by the name that is gone.
 
     Example:
@@ -165,6 +165,9 @@ def renamed_fields(**aliases: str) -> Callable[[_Class], _Class]:
 
     Args:
         **aliases: New name of each old one.
+
+    Raises:
+        TypeError: A caller passes a field by both names.
 
     Example:
 

@@ -27,7 +27,7 @@ def announce(
         The pass: a context manager that releases the rows at the end of the block.
 
     Raises:
-        ConfigError: `on_miss` is unknown, or there are no keys.
+        ConfigError: `on_miss` is unknown, or there is no batch.
         StoreError: A table is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables.
         NotInitializedError: No job is running.

@@ -60,6 +60,9 @@ class Constant(Initializer):
 
     Args:
         value: Every value of an embedding.
+
+    Raises:
+        ConfigError: `value` is not finite.
     """
 
     value: float = 0.0
@@ -76,7 +79,7 @@ class Uniform(Initializer):
         maxval: Upper end of the distribution.
 
     Raises:
-        ConfigError: `minval` is above `maxval`.
+        ConfigError: `minval` is above `maxval`, or one of them is not finite.
     """
 
     minval: float = -0.05
@@ -99,7 +102,7 @@ class Normal(Initializer):
         stddev: Standard deviation, at least 0.
 
     Raises:
-        ConfigError: `stddev` is below 0.
+        ConfigError: `stddev` is below 0, or a parameter is not finite.
     """
 
     mean: float = 0.0
@@ -120,6 +123,9 @@ class TruncatedNormal(Normal):
     Args:
         mean: Mean of the distribution.
         stddev: Standard deviation before the truncation, at least 0.
+
+    Raises:
+        ConfigError: `stddev` is below 0, or a parameter is not finite.
     """
 
     kind = 4
@@ -139,7 +145,7 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
         distribution: `"truncated_normal"` (default), `"untruncated_normal"` or `"uniform"`.
 
     Raises:
-        ConfigError: The distribution is unknown, or `scale / dim` is not positive.
+        ConfigError: The distribution is unknown, or `dim` or `scale` is not above 0.
 
     Example:
 
@@ -177,14 +183,16 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
     """Returns an initializer given as an object or by name.
 
     Args:
-        initializer: An `Initializer`; one of `"zeros"`, `"ones"`, `"uniform"`, `"normal"`,
-            `"truncated_normal"`, with default parameters; or an object of `keras.initializers`:
-            `Zeros`, `Ones`, `Constant`, `RandomUniform`, `RandomNormal`, `TruncatedNormal`, or
-            `VarianceScaling` with `mode="fan_out"`, without a seed.
+        initializer: An `Initializer`; one of `"zeros"`, `"ones"`, `"uniform"`, `"random_uniform"`,
+            `"normal"`, `"random_normal"`, `"truncated_normal"`, with default parameters; or an
+            object of `keras.initializers`: `Zeros`, `Ones`, `Constant`, `RandomUniform`,
+            `RandomNormal`, `TruncatedNormal`, or `VarianceScaling` with `mode="fan_out"`, without a
+            seed.
         dim: Length of an embedding; needed for `VarianceScaling`.
 
     Raises:
-        ConfigError: The initializer is none of these, or a Keras initializer has a seed.
+        ConfigError: The initializer is none of these, a Keras initializer has a seed or parameters
+            out of range, or `dim` is missing for `VarianceScaling`.
 
     Example:
 

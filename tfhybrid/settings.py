@@ -133,7 +133,7 @@ def cache_directory() -> Path:
 
 
 def log_level() -> str:
-    """Returns the level of the "tfhybrid" logger, by name."""
+    """Returns the level of the "tfhybrid" logger as an upper-case name, which is not checked."""
     return os.environ.get("TFHYBRID_LOG_LEVEL", "INFO").upper()
 
 
