@@ -45,6 +45,7 @@ def read(directory: Location) -> Best | None:
 
     Raises:
         CheckpointError: The record is damaged.
+        OSError: The record exists and cannot be read.
     """
     path = directory / _FILE
     try:

@@ -112,8 +112,9 @@ class DenseKeeper:
             position: Position at which training continues.
 
         Raises:
-            ConfigError: The position is too large.
+            ConfigError: The position is not a JSON object, or is too large.
             OutOfSpaceError: There is no memory for the states.
+            StoreError: No store is open.
         """
         self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
@@ -126,7 +127,7 @@ class DenseKeeper:
                 itself.
 
         Raises:
-            ConfigError: The position is too large.
+            ConfigError: The position is not a JSON object, or is too large.
         """
         if position is not None:
             text = json.dumps(cursor_of(position), separators=(",", ":")).encode()
@@ -209,6 +210,7 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
 
     Raises:
         ConfigError: The model has no `tfhybrid.DistributedOptimizer`.
+        TfhybridError: On all ranks: a table or a new store cannot be opened.
     """
     resumption = current_job().resumption
     if resumption is None or resumption.settled:
@@ -240,6 +242,10 @@ def start(model: keras.Model, position: AnyPosition) -> None:
     Args:
         model: Model, compiled with a `tfhybrid.DistributedOptimizer` that is built.
         position: Position at which training continues.
+
+    Raises:
+        ConfigError: The position is not a JSON object, or is too large.
+        StoreError: On all ranks: a rank has no memory for the states.
     """
     resumption = current_job().resumption
     if resumption is None:

@@ -27,7 +27,11 @@ _steps_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.We
 
 
 def writer() -> str:
-    """Returns a description of this job for the manifest: the job's name and this host's name."""
+    """Returns a description of this job for the manifest: the job's name and this host's name.
+
+    Raises:
+        NotInitializedError: No job is running.
+    """
     return f"job {current_job().name} on {socket.gethostname()}"
 
 
@@ -68,6 +72,7 @@ def claim(directory: Location, step: int) -> bool:
     Raises:
         CheckpointError: The directory has a step that this job has neither saved itself nor found
             there when it restored (`note_restored`); another job saves there.
+        OSError: The directory cannot be read.
     """
     mine = _steps_of(directory)
     existing = stored.steps(directory)

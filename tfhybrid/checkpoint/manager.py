@@ -92,16 +92,27 @@ class CheckpointManager:
         return self._thread is not None and self._thread.is_alive()
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a checkpoint, oldest first."""
+        """Returns the steps that have a checkpoint, oldest first.
+
+        Raises:
+            OSError: The directory exists and cannot be read.
+        """
         return steps(self.directory)
 
     def best(self) -> Best | None:
-        """Returns the best checkpoint, if one is recorded and still exists."""
+        """Returns the best checkpoint, or `None` if none is recorded or it no longer exists.
+
+        Raises:
+            CheckpointError: The record is damaged.
+            OSError: The directory or the record cannot be read.
+        """
         record = best.read(self.directory)
         return record if record is not None and record.step in self.steps() else None
 
     def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:
         """Saves the model between two steps, after waiting for the previous save.
+
+        Every rank must call it.
 
         If a save fails while training continues, the error is logged and kept for `wait`, which
         raises it unless a later save succeeds.
@@ -115,6 +126,8 @@ class CheckpointManager:
         Raises:
             CheckpointError: On all ranks, if the model cannot be saved; without `background`, also
                 if writing failed. Existing checkpoints stay.
+            ConfigError: On all ranks: the ranks are not at the same step, their learning rates
+                differ, or the position is not a JSON object.
         """
         self._join()
         last = self._base
@@ -128,10 +141,11 @@ class CheckpointManager:
             self.wait()
 
     def wait(self) -> None:
-        """Waits until the last save is on disk.
+        """Waits until the last save is on disk. Every rank must call it.
 
         Raises:
-            CheckpointError: On all ranks, if writing failed.
+            CheckpointError: On all ranks, if writing failed on one and no later save succeeded
+                there.
         """
         together(self._raise_failure)
 
@@ -148,7 +162,10 @@ class CheckpointManager:
             The position at which training continues.
 
         Raises:
-            CheckpointError: On all ranks, if it cannot be restored. Nothing was changed.
+            CheckpointError: On all ranks, if it cannot be restored. Nothing was changed, unless
+                loading itself failed after all checks.
+            ConfigError: The job has `resume="memory"`, and the model no
+                `tfhybrid.DistributedOptimizer`.
         """
         self._join()
         restored = restore_checkpoint(

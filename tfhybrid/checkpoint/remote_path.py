@@ -13,11 +13,10 @@ from typing import Any
 class RemotePath:
     """Path of a URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
+    Only the methods access the store. All of them but `remove` raise `OSError` if that fails.
+
     Args:
         url: URL `SCHEME://...` in a file system that TensorFlow or tensorflow-io supports.
-
-    Raises:
-        OSError: Access to the store failed. Raised by every method that accesses it.
 
     Example:
 
@@ -57,37 +56,65 @@ class RemotePath:
         return RemotePath(self._url.rpartition("/")[0])
 
     def exists(self) -> bool:
-        """Returns whether there is a file or folder."""
+        """Returns whether there is a file or folder.
+
+        Raises:
+            OSError: The store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             return bool(gfile.exists(self._url))
 
     def is_file(self) -> bool:
-        """Returns whether the path exists and is not a folder."""
+        """Returns whether the path exists and is not a folder.
+
+        Raises:
+            OSError: The store cannot be accessed.
+        """
         return self.exists() and not self.is_dir()
 
     def is_dir(self) -> bool:
-        """Returns whether the path is a folder."""
+        """Returns whether the path is a folder.
+
+        Raises:
+            OSError: The store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             return bool(gfile.isdir(self._url))
 
     def size(self) -> int:
-        """Returns a file's size in bytes."""
+        """Returns a file's size in bytes.
+
+        Raises:
+            OSError: There is no such file, or the store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             return int(gfile.stat(self._url).length)
 
     def modified(self) -> float:
-        """Returns the time of the last write, in seconds since 1970."""
+        """Returns the time of the last write, in seconds since 1970.
+
+        Raises:
+            OSError: There is no such file, or the store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             return float(gfile.stat(self._url).mtime_nsec) / 1e9
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yields the entries of a folder."""
+        """Returns an iterator over the entries of a folder, sorted by name.
+
+        Raises:
+            OSError: There is no such folder, or the store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             names = {name.rstrip("/") for name in gfile.listdir(self._url)}
         return (self / name for name in sorted(names) if name)
 
     def read_bytes(self) -> bytes:
-        """Returns a file's content."""
+        """Returns a file's content.
+
+        Raises:
+            OSError: There is no such file, or the store cannot be accessed.
+        """
         return b"".join(self.pieces(64 << 20))
 
     def pieces(self, most: int) -> Iterator[bytes]:
@@ -95,23 +122,38 @@ class RemotePath:
 
         Args:
             most: Maximum size of a piece, in bytes.
+
+        Raises:
+            OSError: There is no such file, or the store cannot be accessed.
         """
         with _store(self._url) as gfile, gfile.GFile(self._url, "rb") as file:
             while piece := file.read(most):
                 yield piece
 
     def write_bytes(self, content: bytes) -> None:
-        """Writes a file, which other processes can read when this returns."""
+        """Writes a file, which other processes can read when this returns.
+
+        Raises:
+            OSError: The store cannot be accessed.
+        """
         with _store(self._url) as gfile, gfile.GFile(self._url, "wb") as file:
             file.write(content)
 
     def upload(self, file: Path) -> None:
-        """Uploads a local file to this path."""
+        """Uploads a local file to this path.
+
+        Raises:
+            OSError: The file is missing, or the store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             gfile.copy(os.fspath(file), self._url, overwrite=True)
 
     def unlink(self) -> None:
-        """Removes a file."""
+        """Removes a file.
+
+        Raises:
+            OSError: There is no such file, or the store cannot be accessed.
+        """
         with _store(self._url) as gfile:
             gfile.remove(self._url)
 

@@ -70,8 +70,11 @@ def restore(
 
     Raises:
         CheckpointError: On all ranks: the step has no checkpoint, a file is missing or damaged, or
-            the checkpoint does not fit the model. Nothing was changed.
-        ConfigError: A name in `tables` is not a table of the model.
+            the checkpoint does not fit the model. Nothing was changed, unless loading itself failed
+            after all checks.
+        ConfigError: A name in `tables` is not a table of the model; or the job has
+            `resume="memory"`, and the model no `tfhybrid.DistributedOptimizer`.
+        OSError: The directory cannot be read.
 
     Example:
 
@@ -99,7 +102,8 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
 
     Raises:
         CheckpointError: On all ranks: no checkpoint is pinned, or it cannot be restored. Nothing
-            was changed.
+            was changed, unless loading itself failed after all checks.
+        OSError: The directory or the record of the best checkpoint cannot be read.
 
     Example:
 
@@ -156,8 +160,9 @@ def restore_checkpoint(
 
     Raises:
         CheckpointError: On all ranks: the checkpoint is missing or damaged, or does not fit the
-            model. Nothing was changed.
+            model. Nothing was changed, unless loading itself failed after all checks.
         ConfigError: A name in `tables` is not a table of the model.
+        OSError: The directory cannot be read.
     """
     path = storage.location(directory)
     existing = distributed.broadcast_object(steps(path))

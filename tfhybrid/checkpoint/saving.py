@@ -69,7 +69,7 @@ def save(
         CheckpointError: On all ranks: writing failed, or the directory has checkpoints of another
             job. Existing checkpoints stay.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
-            differ.
+            differ; or the position is not a JSON object.
 
     Example:
 
@@ -91,7 +91,9 @@ def together(work: Callable[[], object]) -> None:
         work: Function to run; may be another one on each rank.
 
     Raises:
-        CheckpointError: A rank failed; contains the first error.
+        CheckpointError: `work` failed on another rank, or raised `StoreError` here; contains the
+            errors.
+        Exception: `work` raised it on this rank.
     """
     try:
         distributed.together(work)
@@ -132,7 +134,7 @@ class ModelSnapshot:
         CheckpointError: On all ranks: a table is being saved, or the directory has checkpoints of
             another job.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
-            differ.
+            differ; or the position is not a JSON object.
     """
 
     def __init__(

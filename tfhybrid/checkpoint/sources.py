@@ -49,6 +49,7 @@ def array_names(path: Path) -> list[str]:
 
     Raises:
         DataError: The file is damaged, or is not an `.npz` file.
+        OSError: The file is missing.
     """
     with _archive(path) as file:
         return sorted(file)
@@ -79,6 +80,7 @@ def parquet_columns(path: Path) -> list[str]:
 
     Raises:
         DataError: The file is damaged, or is not a Parquet file.
+        OSError: The file is missing.
     """
     with _parquet(path) as file:
         return list(file.schema_arrow.names)
@@ -161,6 +163,7 @@ class NumpyRows:
 
         Raises:
             DataError: The file is damaged, lacks an array, or does not fit the table.
+            OSError: The file is missing.
         """
         with _archive(self.path) as file:
             names = sorted(file)
@@ -208,6 +211,7 @@ class ParquetRows:
 
         Raises:
             DataError: The file is damaged, lacks a column, or does not fit the table.
+            OSError: The file is missing.
         """
         with _parquet(self.path) as file:
             missing = set(self._columns) - set(file.schema_arrow.names)
@@ -291,8 +295,9 @@ class VariableRows:
             state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
-            DataError: The checkpoint is missing or damaged, lacks a variable, or does not fit the
-                table.
+            DataError: There is no checkpoint, it lacks a variable, or it does not fit the table.
+            tf.errors.OpError: The values of a variable are damaged.
+            ValueError: The state variables have different shapes.
         """
         import tensorflow as tf
 

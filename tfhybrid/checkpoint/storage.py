@@ -46,14 +46,18 @@ def size(path: Location) -> int:
     """Returns a file's size in bytes.
 
     Raises:
-        OSError: The file is missing, or is not a plain file.
+        OSError: The file is missing, is not a plain file, or cannot be accessed.
     """
     _check_plain(path)
     return path.size() if isinstance(path, RemotePath) else path.stat().st_size
 
 
 def modified(path: Location) -> float:
-    """Returns the time of a file's last write, in seconds since 1970."""
+    """Returns the time of a file's last write, in seconds since 1970.
+
+    Raises:
+        OSError: The file is missing, or cannot be read.
+    """
     return path.modified() if isinstance(path, RemotePath) else path.stat().st_mtime
 
 
@@ -61,7 +65,7 @@ def read(path: Location) -> np.ndarray:
     """Returns a file's content, uint8 `[n]`. Local files are mapped, others are read into memory.
 
     Raises:
-        OSError: The file is missing, or is not a plain file.
+        OSError: The file is missing, is not a plain file, or cannot be read.
     """
     _check_plain(path)
     if isinstance(path, RemotePath):
@@ -133,7 +137,7 @@ def local_file(path: Location) -> Iterator[Path]:
         The path itself if it is local, otherwise a temporary one.
 
     Raises:
-        OSError: The file cannot be uploaded.
+        OSError: There is no space for a temporary file, or the file cannot be uploaded.
     """
     if isinstance(path, Path):
         yield path
@@ -167,7 +171,11 @@ def remove(folder: Location, first: str = "") -> None:
 
 
 def sync(path: Location) -> None:
-    """Forces a local file or folder to disk; does nothing for a remote one."""
+    """Forces a local file or folder to disk; does nothing for a remote one.
+
+    Raises:
+        OSError: The path does not exist, or the disk failed.
+    """
     if isinstance(path, Path):
         whole_file.sync(path)
 
@@ -183,7 +191,7 @@ def begin(folder: Location, mark: str = "unfinished") -> Location:
         mark: Part of the temporary name. Default `"unfinished"`.
 
     Raises:
-        OSError: The folder cannot be created.
+        OSError: The folder cannot be created, or already exists.
     """
     if isinstance(folder, RemotePath):
         folder.remove()
@@ -205,7 +213,7 @@ def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> 
             exchange two names. Default: no.
 
     Raises:
-        OSError: The final folder has appeared meanwhile and is not empty.
+        OSError: The final folder has appeared meanwhile and is not empty, or the disk failed.
     """
     if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
         return

@@ -104,7 +104,11 @@ class StoredCheckpoint:
         return self.chain[-1].manifest
 
     def base(self) -> BaseEntry:
-        """Returns the reference by which a delta (the rows changed since) names this checkpoint."""
+        """Returns the reference by which a delta (the rows changed since) names this checkpoint.
+
+        Raises:
+            OSError: The manifest cannot be read.
+        """
         return BaseEntry(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:
@@ -232,6 +236,9 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
         directory: Directory of the checkpoints: a path, or a URL that `tf.io.gfile` supports. It
             need not exist.
 
+    Raises:
+        OSError: The directory exists and cannot be read.
+
     Example:
 
     >>> steps("/nowhere")
@@ -254,6 +261,7 @@ def locate(directory: str | os.PathLike[str], step: int | None = None) -> Locati
 
     Raises:
         CheckpointError: There is no checkpoint, or none of that step.
+        OSError: The directory exists and cannot be read.
 
     Example:
 
@@ -320,6 +328,7 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
 
     Raises:
         CheckpointError: The record of the best checkpoint is damaged.
+        OSError: The directory cannot be read.
     """
     existing = steps(directory)
     if max_to_keep is None or len(existing) <= max_to_keep:

@@ -113,7 +113,7 @@ class Writers:
         return self.leaders[file % len(self.leaders)] == distributed.rank()
 
     def announce(self, note: WriterNote | Exception) -> None:
-        """Sends this leader's note to rank 0.
+        """Sends this leader's note to rank 0. Does nothing if rank 0 has removed the folder.
 
         Args:
             note: Note, or the error if this leader failed.
@@ -138,6 +138,7 @@ class Writers:
 
         Raises:
             CheckpointError: A leader failed, or its replica differs, or the job ended.
+            OSError: A note cannot be read.
         """
         mine = note.files
         owned = {table: [rows] for table, rows in note.owned.items()}
