@@ -53,10 +53,12 @@ class Checkpoint(CollectiveCallback):
 
     Raises:
         ConfigError: `save_freq`, `max_to_keep` or `full_every_saves` is out of range; `monitor`,
-            `mode` and `save_best_only` cannot be combined; or, when an epoch ends, its logs lack
+            `mode` and `save_best_only` cannot be combined; when training begins, `save_freq` is not
+            a multiple of the model's `steps_per_execution`; or, when an epoch ends, its logs lack
             the monitor.
-        CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
-            the previous one stays.
+        CheckpointError: On all ranks: at a save, if the model cannot be saved, because another job
+            saves into the directory, say; when `fit` ends, if the last checkpoint could not be
+            written. The previous one stays.
         SystemExit: On all ranks, after SIGTERM or SIGINT.
 
     Example:

@@ -54,7 +54,7 @@ class CollectiveCallback(keras.callbacks.Callback):
             self._step.joined = False
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Joins the other ranks before the epoch is validated."""
+        """Joins the other ranks before the epoch of a running `fit` is validated."""
         if self._step is not None and self in self._step.idle_callbacks:
             self.join_epoch()
 

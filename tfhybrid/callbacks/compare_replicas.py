@@ -28,7 +28,8 @@ class CompareReplicas(CollectiveCallback):
         every_steps: Number of steps between comparisons. Defaults to 1000.
 
     Raises:
-        ConfigError: `every_steps` is out of range.
+        ConfigError: `every_steps` is out of range, or when training begins, is not a multiple of
+            the model's `steps_per_execution`.
         ReplicaError: On all ranks, after a step: the replicas of a table, or the ranks' learning
             rates, differ. The message names the table, the last version at which the replicas were
             equal, and each host's digest.

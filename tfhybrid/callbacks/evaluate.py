@@ -28,8 +28,9 @@ class Evaluate(CollectiveCallback):
         prefix: Prefix of each metric's name. Defaults to `"val_"`, as in Keras.
 
     Raises:
-        DataError: On all ranks at the end of an epoch; see `tfhybrid.metrics.evaluate`.
+        DataError: At the end of an epoch; see `tfhybrid.metrics.evaluate`.
         ConfigError: On all ranks at the end of an epoch, if the logs already have such a name.
+        StoreError: At the end of an epoch, if the samples of another rank are malformed.
 
     Example:
 

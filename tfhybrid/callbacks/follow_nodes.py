@@ -26,6 +26,7 @@ class FollowNodes(CollectiveCallback):
     Raises:
         ConfigError: `every_steps` is not a positive number, or when training begins, is not a
             multiple of the model's `steps_per_execution`.
+        TfhybridError: On all ranks, at a check: an update has failed, or a node cannot be reached.
 
     Example:
 

@@ -52,7 +52,13 @@ class StopSignals:
                 self._taken.append(number)
 
     def give_back(self) -> None:
-        """Restores the default handlers, and the job's watch after SIGTERM if the job has one."""
+        """Restores the default handlers, and the job's delay after SIGTERM; withdraws the request.
+
+        Only the main thread may call it if `take` has installed handlers.
+
+        Raises:
+            NotInitializedError: The job has ended.
+        """
         for number in self._taken:
             signal.signal(number, _DEFAULTS[number])
         if signal.SIGTERM in self._taken and current_job().watch is not None:
@@ -63,14 +69,16 @@ class StopSignals:
     def after_step(self) -> int | None:
         """Returns the signal that a rank received before this step, or `None`.
 
-        All ranks return a signal after the same step, without an additional message.
+        All ranks return a signal after the same step, without an additional message: the one that
+        this rank received, or SIGTERM if only others received one.
         """
         return self._number() if float(self._step.ranks_to_stop) > 0 else None
 
     def at_end(self) -> int | None:
         """Returns the number of the signal that a rank has received, or `None` if no rank has.
 
-        Every rank must call it, and gets a signal if any rank has received one.
+        Every rank must call it, and gets a signal if any rank has received one: its own, or SIGTERM
+        if only others received one.
         """
         received = distributed.allgather_object(self._received)
         return self._number() if any(number is not None for number in received) else None

@@ -65,6 +65,7 @@ class TensorBoard(keras.callbacks.Callback):
     | | |
     | --- | --- |
     | `wait` | an op waits until earlier updates are applied |
+    | `fetch` | rows are fetched from the hosts that own them |
     | `lookup` | embeddings are read |
     | `sum` | the rank's gradients are summed by key |
     | `post` | the sums are posted |
@@ -85,7 +86,8 @@ class TensorBoard(keras.callbacks.Callback):
             million rows. Defaults to 0.5, 0.9 and 0.99.
 
     Raises:
-        ConfigError: `every_steps` is not a number of steps.
+        ConfigError: `every_steps` is not a number of steps; or, at the end of an epoch, a quantile
+            is out of range.
 
     Example:
 
