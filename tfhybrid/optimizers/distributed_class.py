@@ -75,15 +75,18 @@ class Distributed(_KerasOptimizer):
     def build(self, variables: Sequence[Any]) -> None:
         """Creates the state of dense variables, and sets the tables' optimizers.
 
-        Every rank must call it, with the same tables and variables.
+        Every rank must call it, with the same tables and variables. A later call does nothing.
 
         Args:
             variables: Variables of the model, dense ones and `TableProxy`.
 
         Raises:
-            ConfigError: The settings of the ranks differ, or a table lacks an event clock.
+            ConfigError: The settings of the ranks differ, a table lacks an event clock, its
+                optimizer or regularizer is unknown, or its optimizer cannot update a table in
+                files.
             UnsupportedError: The precision policy is mixed_float16, or a table without its own
                 optimizer needs one that has no native counterpart.
+            StoreError: A table in files has rows of another optimizer, or the job has ended.
         """
         if keras.mixed_precision.global_policy().name == "mixed_float16":
             raise UnsupportedError(
@@ -125,10 +128,19 @@ class Distributed(_KerasOptimizer):
     def step(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies the gradients of all ranks to dense variables and tables, as one step.
 
+        Every rank must call it, or `join`. Calls `build` first if it was not called.
+
         Args:
             gradients: Gradients of this rank, in the order of `variables`; `None` for a variable
                 without one.
             variables: Dense variables and `TableProxy`.
+
+        Raises:
+            ConfigError: The optimizer was not built for one of the tables; or the job has
+                `resume="memory"`, and `tfhybrid.checkpoint.restore` was not called.
+            UnsupportedError: The gradient of a table is not a `tf.IndexedSlices`.
+            tf.errors.OpError: When the step runs: on all ranks, a gradient is not finite; or an
+                earlier update failed, or another rank has ended.
         """
         if not self.distributed_step.built:
             with tf.init_scope():
@@ -157,6 +169,9 @@ class Distributed(_KerasOptimizer):
         `fit` calls it at its end, and tfhybrid's callbacks call it before they use collectives. The
         model does not run in these steps, and ranks without samples have no weight.
 
+        Raises:
+            ConfigError: There are several ranks, and the optimizer is not built.
+
         Example:
 
         ```python
@@ -174,6 +189,9 @@ class Distributed(_KerasOptimizer):
 
         Args:
             var_list: Trainable variables of the model.
+
+        Raises:
+            ConfigError: There are several ranks, and the optimizer is not built.
         """
         self.join()
         super().finalize_variable_values(var_list)
@@ -222,7 +240,7 @@ class OfKeras3(Distributed):
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Applies the gradients of all ranks, as one step.
 
-        Every rank must call it, or `join`.
+        Every rank must call it, or `join`. Raises as `step` does.
 
         Args:
             grads: Gradients of this rank; `None` for a variable without one.
@@ -251,7 +269,7 @@ class OfKeras2(Distributed):
     ) -> Any:
         """Applies the gradients of all ranks, as one step. Returns the number of steps.
 
-        Every rank must call it, or `join`.
+        Every rank must call it, or `join`. Raises as `step` does.
 
         Args:
             grads_and_vars: Pairs of a gradient of this rank and its variable.

@@ -87,6 +87,8 @@ def DistributedOptimizer(
     Raises:
         UnsupportedError: The optimizer has an option that would affect only dense variables.
         ConfigError: An argument is invalid, or the optimizer was already used.
+        ValueError: Keras has no optimizer of that name.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 

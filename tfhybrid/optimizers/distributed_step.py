@@ -185,6 +185,8 @@ class DistributedStep:
     ) -> None:
         """Runs a step, or one micro-batch of a step. Every rank must call it or `join`.
 
+        Raises `ConfigError` if the optimizer was not built for one of the tables.
+
         Args:
             trained: Tables and variables that have gradients.
             sparse: Gradients of the tables, in the order of `trained.proxies`.

@@ -19,6 +19,9 @@ def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -
         update: The update, already posted by the ranks of this host.
         numbers: Learning rates and the dense part of the norm of the step.
         name: Prefix of the names of the collectives; equal on all hosts.
+
+    Raises:
+        tf.errors.OpError: When the ops run: another leader has ended.
     """
     message, splits = update_ops.merge_host(update)
     if update.exchange == "owner":

@@ -119,7 +119,9 @@ class SparseUpdate:
             optimizer: Optimizer of the table's rows.
 
         Raises:
-            ConfigError: The table evicts rows by event time, but there is no clock.
+            ConfigError: The table evicts rows by event time, but there is no clock; its regularizer
+                is unknown; or it is in files, and the optimizer changes every row.
+            StoreError: The table is in files and has rows of another optimizer.
         """
         table = proxy.table
         eviction = table.config.eviction
@@ -141,6 +143,7 @@ class SparseUpdate:
 
         Raises:
             ConfigError: The optimizer was not built for one of the tables.
+            StoreError: A table is not open, or the job has ended.
         """
         unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
         if unknown:
@@ -183,6 +186,10 @@ class SparseUpdate:
             update: Reference from `update_of`.
             contribution: Gradients of this rank.
             numbers: Learning rates and the dense part of the norm of the step.
+
+        Raises:
+            tf.errors.OpError: When the ops run: an earlier update failed, or the job or another
+                rank has ended.
         """
         if update.exchange == "all_ranks":
             message = update_ops.pack_gradients(update, contribution)
