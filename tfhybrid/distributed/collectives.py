@@ -101,12 +101,12 @@ def hosts() -> tuple[int, ...]:
 
 
 def rank() -> int:
-    """Returns this process's number among all ranks, 0 to `size() - 1`."""
+    """Returns this process's number among all ranks, 0 to `size() - 1`; 0 before the start."""
     return int(hvd.rank()) if hvd.is_initialized() else 0
 
 
 def size() -> int:
-    """Returns the number of ranks."""
+    """Returns the number of ranks; 1 before Horovod's start."""
     return int(hvd.size()) if hvd.is_initialized() else 1
 
 
@@ -121,22 +121,26 @@ def process() -> str:
 
 
 def local_rank() -> int:
-    """Returns this process's number on its host; 0 is the leader."""
+    """Returns this process's number on its host, 0 for the leader; 0 before Horovod's start."""
     return int(hvd.local_rank()) if hvd.is_initialized() else 0
 
 
 def local_size() -> int:
-    """Returns the number of ranks on this host."""
+    """Returns the number of ranks on this host; 1 before Horovod's start."""
     return int(hvd.local_size()) if hvd.is_initialized() else 1
 
 
 def cross_rank() -> int:
-    """Returns the number of this host."""
+    """Returns the number of this host; 0 before Horovod's start.
+
+    It counts only hosts that have a rank with this local rank, so it is the same as in `hosts` only
+    if all hosts have as many ranks.
+    """
     return int(hvd.cross_rank()) if hvd.is_initialized() else 0
 
 
 def cross_size() -> int:
-    """Returns the number of hosts."""
+    """Returns the number of hosts that have a rank with this local rank; 1 before the start."""
     return int(hvd.cross_size()) if hvd.is_initialized() else 1
 
 
@@ -144,6 +148,9 @@ def address() -> str:
     """Returns the address at which other hosts can reach this one.
 
     It is the local address of a connection to the host of `horovodrun`.
+
+    Raises:
+        OSError: The name of the host cannot be resolved, or there is no route to it.
     """
     launcher = settings.launcher_host()
     launcher = socket.gethostname() if launcher is None else launcher
@@ -164,14 +171,17 @@ def built_for_gpus() -> bool:
 
 
 def barrier() -> None:
-    """Waits until all ranks have called it."""
+    """Waits until all ranks have called it.
+
+    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
+    """
     allgather_object(None)
 
 
 def broadcast_object(value: Any, root: int = 0) -> Any:
     """Returns the value of rank `root` on every rank. The value must be picklable.
 
-    Every rank must call it.
+    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
 
     Args:
         value: Value of rank `root`; ignored on other ranks.
@@ -183,7 +193,7 @@ def broadcast_object(value: Any, root: int = 0) -> Any:
 def allgather_object(value: Any) -> list[Any]:
     """Returns the values of all ranks, in order. The values must be picklable.
 
-    Every rank must call it.
+    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
 
     Args:
         value: Value of this rank.
@@ -194,7 +204,7 @@ def allgather_object(value: Any) -> list[Any]:
 def allgather(array: np.ndarray) -> np.ndarray:
     """Returns the arrays of all ranks, concatenated along axis 0 in the order of ranks.
 
-    Every rank must call it.
+    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
 
     Args:
         array: Array with at least one axis. Only the length of the first axis may differ between
