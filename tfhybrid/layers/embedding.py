@@ -75,7 +75,7 @@ class Embedding(EmbeddingCollection):
 
     @property
     def table(self) -> Table:
-        """The table with the layer's rows. The layer must have been built."""
+        """The table with the layer's rows; `KeyError` before the layer is built."""
         return self.tables[self.features[0]]
 
     def call(self, inputs: Any, weights: Any = None) -> tf.Tensor:
@@ -84,6 +84,12 @@ class Embedding(EmbeddingCollection):
         Args:
             inputs: Keys, int32 or int64.
             weights: Weights of the keys for the combiner, of the same kind and shape as the keys.
+
+        Raises:
+            ConfigError: The keys are not int32 or int64, have the wrong shape for a combiner, or
+                have weights without a combiner.
+            tf.errors.OpError: When the lookup runs: the table is not open, an earlier update
+                failed, or an owner of rows has died.
         """
         feature = self.features[0]
         of_keys = None if weights is None else {feature: weights}

@@ -118,6 +118,9 @@ class EmbeddingCollection(keras.layers.Layer):
         Raises:
             NotInitializedError: `tfhybrid.init()` was not called.
             UnsupportedError: The precision policy is mixed_float16.
+            NameTakenError: The job already has a table of that name.
+            StoreError: A table cannot be opened; see `tfhybrid.Table`.
+            ConfigError: The leader created the table with another shape.
         """
         current_job()
         if self.compute_dtype == "float16":
@@ -148,6 +151,13 @@ class EmbeddingCollection(keras.layers.Layer):
             inputs: Keys by feature name, int32 or int64; other features are ignored.
             weights: Weights of keys, by feature name, for features with a combiner, each of the
                 same kind and shape as its keys. They are data: no gradient flows to them.
+
+        Raises:
+            ConfigError: A feature is missing, weights are given for an unknown feature or one
+                without a combiner, keys have the wrong type or shape, or a ragged feature lacks a
+                combiner with `concatenate=True`.
+            tf.errors.OpError: When the lookup runs: a table is not open, an earlier update failed,
+                an owner of rows has died, or a sample does not have as many weights as keys.
         """
         missing = [feature for feature in self._table_of if feature not in inputs]
         if missing:
@@ -186,6 +196,10 @@ class EmbeddingCollection(keras.layers.Layer):
         Args:
             inputs: Keys or strings of each feature, as symbolic tensors.
             weights: Not used: weights do not change the shape.
+
+        Raises:
+            ConfigError: Keys are not int32 or int64, or a ragged feature lacks a combiner with
+                `concatenate=True`.
         """
         for feature in self._table_of:
             feature_inputs.check_dtype(feature, inputs[feature].dtype)
@@ -235,15 +249,15 @@ class EmbeddingCollection(keras.layers.Layer):
             )
 
     def get_config(self) -> NoReturn:
-        """Refuses saving and cloning, which would leave out the tables."""
+        """Raises `UnsupportedError`: saving and cloning would leave out the tables."""
         raise refuse_to_save(list(self._recipes))
 
     def save_own_variables(self, store: Any) -> None:
-        """Refuses saving: use `tfhybrid.callbacks.Checkpoint`."""
+        """Raises `UnsupportedError`: use `tfhybrid.callbacks.Checkpoint` to save."""
         raise refuse_to_save(list(self._recipes))
 
     def load_own_variables(self, store: Any) -> None:
-        """Refuses loading: use `tfhybrid.checkpoint.restore`."""
+        """Raises `UnsupportedError`: use `tfhybrid.checkpoint.restore` to load."""
         raise refuse_to_save(list(self._recipes))
 
 

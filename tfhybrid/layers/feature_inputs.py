@@ -25,7 +25,10 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
         weights: Weights of the keys, of the same kind and shape, or `None`.
 
     Raises:
-        ConfigError: The keys are invalid for this feature.
+        ConfigError: The keys are not int32 or int64, have the wrong shape for the combiner, or
+            there are weights or sparse keys without a combiner.
+        tf.errors.InvalidArgumentError: When the op runs, a sample does not have as many weights as
+            keys.
     """
     if config.combiner is None:
         return _one_by_one(feature, config, inputs, weights)

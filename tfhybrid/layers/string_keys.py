@@ -42,6 +42,9 @@ class StringKeys(keras.layers.Layer):
 
         Args:
             inputs: Strings: a tensor, or a ragged or sparse tensor.
+
+        Raises:
+            ConfigError: The inputs are not strings.
         """
         return string_keys(inputs)
 

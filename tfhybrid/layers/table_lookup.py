@@ -64,6 +64,10 @@ def lookup(
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
         `[batch, width]`.
+
+    Raises:
+        tf.errors.OpError: When the op runs: a table is not open, an earlier update failed, or an
+            owner of rows has died.
     """
     replacement = _replacement.get()
     if replacement is not None:

@@ -51,16 +51,16 @@ class TableProxy(_Variable):
         return TableRef(self.table.engine, self.table.name, self.table.dim, self.handle)
 
     def assign(self, value: Any, *options: Any, **named: Any) -> NoReturn:
-        """Refuses `set_weights`, `load_weights` and `EarlyStopping(restore_best_weights=True)`."""
+        """Raises `UnsupportedError`, for `set_weights` and `restore_best_weights=True`."""
         raise self._refuse("set")
 
     def numpy(self) -> NoReturn:
-        """Refuses `get_weights` and `EarlyStopping(restore_best_weights=True)`."""
+        """Raises `UnsupportedError`, for `get_weights` and `restore_best_weights=True`."""
         raise self._refuse("copied")
 
     @property
     def overwrite_with_gradient(self) -> NoReturn:
-        """Refuses an optimizer of Keras 3, which asks this before it updates a variable."""
+        """Raises `UnsupportedError`: an optimizer of Keras 3 reads this before its first update."""
         raise self._refuse_optimizer()
 
     @property
