@@ -49,7 +49,9 @@ def evaluate(
 
     Raises:
         DataError: On all ranks: no rank has samples, labels are not 0 or 1, predictions are not
-            finite, labels do not match outputs, or `group` is not such a feature.
+            finite, or the ranks' outputs differ. On this rank alone: labels do not match outputs,
+            or `group` is not such a feature.
+        StoreError: Another rank's samples are malformed, or its model or dataset failed.
 
     Example:
 

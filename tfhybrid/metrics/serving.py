@@ -34,7 +34,10 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
         `None`.
 
     Raises:
-        ConfigError: The port is not available; raised on all ranks.
+        ConfigError: On rank 0: the port is not available. On any rank: `TFHYBRID_METRICS_PORT` is
+            not a port.
+        StoreError: On other ranks: the port is not available on rank 0.
+        NotInitializedError: `tfhybrid.init()` was not called, and there is a port.
 
     Example:
 
