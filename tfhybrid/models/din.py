@@ -56,7 +56,10 @@ def din(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: A sequence is compared with an unknown feature, or has the name of a feature.
+        ConfigError: A sequence is compared with an unknown feature or has the name of a feature,
+            `table` lacks a feature or has others, or dims differ.
+        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
+        NameTakenError: The job already has a table with the name of a feature.
 
     Example:
 

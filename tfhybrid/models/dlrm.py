@@ -59,6 +59,7 @@ def dlrm(
     Raises:
         ConfigError: The interaction is unknown, or `table` lacks a feature, or dims differ.
         NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
+        NameTakenError: The job already has a table with the name of a feature.
 
     Example:
 

@@ -27,7 +27,7 @@ def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str,
         **changes: Fields of `TableConfig` to replace in all settings.
 
     Raises:
-        ConfigError: A feature has no settings, or values of `dim` differ.
+        ConfigError: `table` lacks a feature or has others, or values of `dim` differ.
 
     Example:
 
@@ -64,6 +64,11 @@ def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.Keras
 
     Returns:
         Inputs, int64 `[batch, 1]` each, and embeddings, float `[batch, features, table.dim]`.
+
+    Raises:
+        ConfigError: `table` lacks a feature or has others, or dims differ.
+        NotInitializedError: `tfhybrid.init()` was not called: the layer opens its tables here.
+        NameTakenError: The job already has a table with the name of a feature.
     """
     inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
     rows = EmbeddingCollection(recipes(features, table))(inputs)
@@ -80,6 +85,11 @@ def look_up_with_weights(
 
     Returns:
         Inputs, embeddings `[batch, features, table.dim]` and the sum of the weights, `[batch, 1]`.
+
+    Raises:
+        ConfigError: `table` lacks a feature or has others, or dims differ.
+        NotInitializedError: `tfhybrid.init()` was not called: the layer opens its tables here.
+        NameTakenError: The job already has a table with the name of a feature.
     """
     inputs, fields = look_up(features, recipes(features, table, dim=dim_of(table) + 1))
     return inputs, fields[..., :-1], Sum(name="first_order")(fields[..., -1:])

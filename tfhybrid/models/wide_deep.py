@@ -37,6 +37,11 @@ def wide_deep(
         A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
+    Raises:
+        ConfigError: `table` lacks a feature or has others, or dims differ.
+        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
+        NameTakenError: The job already has a table with the name of a feature.
+
     Example:
 
     ```python
