@@ -63,6 +63,7 @@ def measure(work: MeasuredWork, ranks: int) -> float:
 
     Raises:
         TfhybridError: The job failed; the message contains its last lines.
+        OSError: `horovodrun` is not installed beside this Python.
     """
     horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
     rank = [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(work))]
@@ -98,7 +99,13 @@ def draw(
 
 
 def run(work: MeasuredWork) -> float:
-    """Trains the tables as one rank of the job, and returns the seconds of a step."""
+    """Trains the tables as one rank of the job, and returns the seconds of a step.
+
+    Every rank must call it, in a process without a job. It starts the job and ends it.
+
+    Raises:
+        TfhybridError: The job cannot start, or its tables do not fit in memory.
+    """
     import tensorflow as tf
 
     from tfhybrid import distributed, job, layers, optimizers
