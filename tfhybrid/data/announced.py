@@ -64,6 +64,11 @@ def announce(
     Call `announce` last, after all other transformations. A later transformation that reads ahead
     of the training, such as `prefetch`, makes lookups miss rows that were fetched.
 
+    Iteration raises `ConfigError` if one batch needs more than this rank's part of
+    `fast_tier_bytes`, or if `optimizer` does not train each batch; `UnsupportedError` with
+    embedding nodes; and `NotInitializedError` without a job. A `tf.data.Dataset` raises
+    TensorFlow's error with that text instead.
+
     Args:
         dataset: Batches of this rank: a `tf.data.Dataset` or another iterable. A batch is a dict of
             features, or a tuple that begins with one.

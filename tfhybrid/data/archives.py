@@ -58,6 +58,7 @@ def unpacked(name: str) -> Path:
 
     Raises:
         DataError: There is no such archive, or it contains something else than files.
+        OSError: The archive cannot be read or unpacked.
     """
     archive = data_directory() / f"{name}.tar.xz"
     if not archive.is_file():
@@ -75,6 +76,7 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
 
     Raises:
         DataError: See `unpacked`, which reads the archive.
+        OSError: The archive cannot be read or unpacked.
     """
     directory = unpacked("frappe_x1")
     train, valid, test = (

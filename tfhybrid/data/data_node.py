@@ -158,7 +158,15 @@ class DataNode:
 
 
 def main() -> None:
-    """Runs a data node until SIGTERM."""
+    """Runs a data node until SIGTERM.
+
+    Prints the usage and exits if the options cannot be parsed.
+
+    Raises:
+        ConfigError: The script cannot be imported, or an address, the token or the TLS files cannot
+            be used.
+        OSError: The address is not available.
+    """
     parser = NodeOptions.parser(__doc__ or "")
     parser.add_argument("--script", required=True, help="a file or a module")
     arguments = parser.parse_args()

@@ -109,13 +109,13 @@ class DirectoryStream:
         self._closed.set()
 
     def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
-        """Yields the batches of `dataset` as tables.
+        """Yields the batches of `dataset` as tables; waits for files that are not there yet.
 
         Args:
             start: Position to start from. Defaults to the first file of the directory.
 
         Raises:
-            DataError: The contract is violated, or a file is malformed.
+            DataError: During the iteration: the contract is violated, or a file is malformed.
         """
         return (batch for batch in self._poll(start) if batch is not None)
 

@@ -54,6 +54,7 @@ class FileBatches(ResumableBatches):
         ConfigError: `batch_size`, `seed` or `window` is out of range, or there is no batch for
             every rank.
         DataError: There are no such files or no samples in them, or a file is damaged.
+        OSError: A file cannot be read.
 
     Example:
 

@@ -78,6 +78,9 @@ def from_nodes(
     No later transformation may hold back or reorder batches, as `shuffle` does: owners free the
     keys of a batch after later batches were looked up.
 
+    The layers must be built before the first batch is read. A data node that fails ends the
+    iteration with an error of TensorFlow.
+
     Args:
         make_dataset: Function of the script that the data nodes run; not a method, a nested
             function or a lambda. It takes a `Shard` and `arguments`, and returns a
@@ -115,11 +118,13 @@ def from_nodes(
             Default: the start.
 
     Returns:
-        A `tf.data.Dataset`; without data nodes the result of `make_dataset`.
+        A `tf.data.Dataset`. Without data nodes, the result of `make_dataset`; with `group_by` or a
+        `position`, its batches grouped and cut accordingly.
 
     Raises:
         ConfigError: An argument is invalid.
         TfhybridError: The data nodes cannot make the data set.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 

@@ -179,6 +179,9 @@ class ClickLog:
         Args:
             count: Number of samples.
             start: Number of the first sample. Default 0.
+
+        Raises:
+            DataError: `count` is 0.
         """
         chances = self.probabilities(start, count)
         labels = self._labels(start, chances).astype(np.float64)

@@ -72,6 +72,8 @@ class Lookahead:
         Raises:
             ConfigError: One batch needs more than `max_bytes`, or a batch is not trained when it
                 is yielded.
+            UnsupportedError: Embedding nodes own the tables.
+            StoreError: Shared memory is full, or the job has ended.
         """
         groups = _Groups(self, iter(elements), keys_of, engine)
         in_step = None if boundary is None else _InStep(boundary, max(self.length, self.ahead))

@@ -57,6 +57,8 @@ class NodeBatches:
 
         Raises:
             ConfigError: The data set is endless.
+            TfhybridError: An argument of `from_nodes` is invalid, no job is running, or the data
+                nodes cannot make the data set.
         """
         dataset = self.dataset()
         if not isinstance(dataset, tf.data.Dataset):

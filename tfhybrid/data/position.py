@@ -76,6 +76,9 @@ def position_of(cursor: Cursor) -> Position | StreamPosition | Cursor:
 def told(position: AnyPosition) -> str:
     """Returns a position in words, for logs.
 
+    Raises:
+        ConfigError: `position` is not a position, or cannot be represented in JSON.
+
     Example:
 
     >>> told(Position(1, 20))

@@ -62,7 +62,8 @@ class ResumableBatches(abc.ABC):
                 Default 1.
 
         Raises:
-            ConfigError: There is no such position.
+            ConfigError: At the first batch: there is no such position.
+            DataError: A file is damaged.
         """
         self._check_position(epoch, step)
         numbers = itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs)

@@ -38,6 +38,10 @@ class Csv(Text):
         separator: Separator of the keys of a list. Default `"|"`.
         columns: Names of all columns, in order, for files without a header.
 
+    Raises:
+        ConfigError: When the first file is read: `columns` lacks a column that is read, there is no
+            label, or two labels have the same column.
+
     Example:
 
     >>> import pathlib, tempfile

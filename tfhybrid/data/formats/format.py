@@ -47,6 +47,7 @@ class Format(abc.ABC):
 
         Raises:
             DataError: The file does not have this format.
+            OSError: The file cannot be read.
         """
 
     @abc.abstractmethod
@@ -79,6 +80,8 @@ class Format(abc.ABC):
         Raises:
             DataError: A value is malformed. The message has the file, the location, what was
                 expected and what was received.
+            OSError: The file cannot be read.
+            ConfigError: The arguments of the format contradict each other.
         """
         return Clicks.concatenate([self.read_unit(unit) for unit in self.units(Path(path))])
 

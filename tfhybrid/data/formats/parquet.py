@@ -33,6 +33,10 @@ class Parquet(Format):
         missing_key: Key for a missing value. By default a missing value is an error.
         missing_value: Number for a missing value or NaN. By default these are errors.
 
+    Raises:
+        ConfigError: When the first file is read: there is no label, or two labels have the same
+            column.
+
     Example:
 
     >>> import pathlib, tempfile

@@ -51,6 +51,10 @@ class TFRecord(Format):
         missing_value: Number for a dense feature that an example lacks. By default that is an
             error.
 
+    Raises:
+        ConfigError: When the first file is read: there is no label, or two labels have the same
+            column.
+
     Example:
 
     >>> import pathlib, tempfile

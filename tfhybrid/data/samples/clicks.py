@@ -75,6 +75,9 @@ class Clicks:
         Args:
             rank: Number of the part, from 0.
             size: Number of parts.
+
+        Raises:
+            ConfigError: `rank` is not in `[0, size)`.
         """
         return self.take(Shard(rank, size).part(0, len(self)))
 
@@ -83,7 +86,12 @@ class Clicks:
 
     @staticmethod
     def concatenate(tables: Sequence[Clicks]) -> Clicks:
-        """Returns one table with the samples of all tables, which have the same columns."""
+        """Returns one table with the samples of all tables, of which there is at least one.
+
+        Raises:
+            KeyError: A table lacks a column of the first one. Columns that the first one lacks are
+                left out.
+        """
         first = tables[0]
         return Clicks(
             {name: _concatenated([t.features[name] for t in tables]) for name in first.features},

@@ -86,7 +86,8 @@ class Ragged:
             lengths: Number of keys of each sample, `[n]`; the sum must be m.
 
         Raises:
-            ConfigError: The lengths do not add up to the number of values.
+            ConfigError: The lengths do not add up to the number of values, or the values are not
+                int64.
         """
         return Ragged(values, _splits_of(lengths))
 

@@ -35,7 +35,7 @@ class Shard:
     def of_this_process(cls) -> Shard:
         """Returns the shard of this rank: its rank and the number of ranks.
 
-        Call `tfhybrid.init()` before.
+        Call `tfhybrid.init()` before: until then it is the only shard, 0 of 1.
         """
         from tfhybrid import distributed  # the only place where reading data needs Horovod
 
