@@ -205,7 +205,7 @@ class Calling:
         """Gets the invitation and tries to connect; returns the connection once it is made.
 
         Args:
-            seconds: Maximum time to wait.
+            seconds: Time to wait if no attempt is due. An attempt takes up to 6 s.
 
         Returns:
             The socket and the identity of rank 0, or nothing yet. The caller closes the socket.

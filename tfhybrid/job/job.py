@@ -165,6 +165,9 @@ class Job:
         """Replaces the stores that a killed run left by new ones.
 
         Every rank must call it, in a job with `resume="memory"`.
+
+        Raises:
+            TfhybridError: On all ranks: one of them cannot open a new store.
         """
         assert self.resumption is not None
         # A closed store looks like a rank that leaves.
@@ -239,8 +242,8 @@ def init(
 
     Raises:
         NameTakenError: A job of this name runs on the host; the message names its processes.
-        ConfigError: Ranks have different arguments or versions, an argument is invalid, or a host
-            has too few GPUs.
+        ConfigError: Ranks have different arguments or versions, an argument or an environment
+            variable is invalid, a host has too few GPUs, or its name does not resolve.
         StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
 
     Example:

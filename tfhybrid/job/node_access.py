@@ -105,8 +105,8 @@ def follow(on_nodes: OnNodes) -> int:
         Number of shards that have moved.
 
     Raises:
-        TfhybridError: On all ranks: an update has failed, a new node cannot be reached, or a data
-            node is gone.
+        TfhybridError: On all ranks: an update has failed, a new node cannot be reached, a data node
+            is gone, or nobody knows whether a shard has moved.
     """
     mover, links = on_nodes.mover, on_nodes.links
     planned = distributed.broadcast_object([] if mover is None else mover.planned())

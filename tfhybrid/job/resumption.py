@@ -48,7 +48,8 @@ class Resumption:
         optimizers: Number of optimizers that train tables.
 
     Raises:
-        NameTakenError: The job still runs.
+        NameTakenError: On the leader: the job still runs.
+        StoreError: On all ranks: another rank failed, or a store cannot be opened.
     """
 
     def __init__(self, engine: Engine, job: str) -> None:
@@ -87,7 +88,11 @@ class Resumption:
         store_opening.open_fresh(self._engine, self._job)
 
     def count_optimizer(self) -> None:
-        """Counts an optimizer. From the second one on, no state is kept beside the tables."""
+        """Counts an optimizer. From the second one on, no state is kept beside the tables.
+
+        Raises:
+            StoreError: No store is open.
+        """
         self.optimizers += 1
         if self.optimizers > 1:
             self.kept.forget()

@@ -35,7 +35,8 @@ def start(engine: Engine, tls: Tls | None) -> RowService | None:
         The row service of this rank, or `None` in a job on one host.
 
     Raises:
-        StoreError: On all ranks: a leader cannot listen.
+        StoreError: On all other ranks: a leader cannot listen.
+        OSError: This leader cannot listen.
     """
     if len(set(engine.hosts)) == 1:
         return None
@@ -63,6 +64,9 @@ def leave(engine: Engine, *, exits: bool) -> None:
         engine: Engine of this rank, with an open store.
         exits: True if Python exits. This rank then shuts Horovod down, so that a rank that still
             calls a collective gets an error. Otherwise both would wait for each other.
+
+    Raises:
+        StoreError: The store is closed.
     """
     engine.end_reads()
     # Horovod can answer these only until it is shut down.

@@ -59,7 +59,8 @@ def recover(engine: Engine, job: str) -> str | None:
         `None` if the stores are open, otherwise the reason why the job cannot resume.
 
     Raises:
-        NameTakenError: The job still runs.
+        NameTakenError: On the leader: the job still runs.
+        StoreError: On all ranks: another rank failed, or a rank cannot attach to its store.
     """
     is_leader = distributed.local_rank() == 0
     mine = distributed.together(lambda: _recover(engine, job) if is_leader else None)

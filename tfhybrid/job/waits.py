@@ -68,6 +68,9 @@ class OwnWait:
         """Checks whether this rank waits; returns the notes to send to rank 0, lines of JSON.
 
         Call it often: a gap of more than 0.25 s between two calls counts as 0.25 s of waiting.
+
+        Raises:
+            StoreError: The store is closed.
         """
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now

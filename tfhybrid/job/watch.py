@@ -61,6 +61,10 @@ def start() -> Watch | None:
     Returns:
         The watch. `None` in a job of one rank, and if ranks cannot connect without Horovod (under
         `mpirun`, or if Horovod already runs); `start_with_horovod` then starts it.
+
+    Raises:
+        OSError: Rank 0 cannot listen.
+        ConfigError: `TFHYBRID_SILENCE_SECONDS` is out of range.
     """
     numbers, server = distributed.rank_numbers(), distributed.launcher_server()
     if numbers.size == 1 or server is None:
@@ -82,7 +86,8 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
         The watch, or `None` in a job of one rank.
 
     Raises:
-        StoreError: Rank 0 cannot listen.
+        StoreError: On other ranks: rank 0 cannot listen.
+        OSError: On rank 0: it cannot listen.
     """
     if distributed.size() == 1 or all(distributed.allgather_object(watch is not None)):
         return watch
