@@ -114,7 +114,8 @@ class Reader:
     def refresh(self) -> bool:
         """Loads the current (or, after a rollback, the held) publication, unless it is served.
 
-        If this fails, the reader serves the weights that it had.
+        If this fails, the reader serves the weights that it had. Only if deltas cannot be written
+        to the end, some rows may be newer; the next refresh then loads the base.
 
         Returns:
             Whether another publication is served now.
@@ -124,6 +125,7 @@ class Reader:
             CorruptFileError: A file is damaged.
             OutOfSpaceError: Shared memory is full.
             OSError: The folder cannot be read.
+            StoreError: A store or a table cannot be made.
         """
         with self._refreshing:
             try:

@@ -24,6 +24,11 @@ class ReadsWeights(Protocol):
         Args:
             keys: int64 of any shape, by table.
             dense: Whether to return the dense weights too. Default false.
+
+        Raises:
+            PublicationError: No publication has been read yet.
+            ConfigError: The model has no such table.
+            StreamError: A remote node does not answer.
         """
 
 
@@ -68,6 +73,7 @@ class ServedModel:
             ConfigError: An input is missing, or the model has no such input.
             PublicationError: The reader has not read a publication yet.
             ExportError: The publication is of another model than the graph.
+            StreamError: The node of a `RemoteReader` does not answer.
         """
         if set(inputs) != set(self._specs):
             raise ConfigError(f"Inputs are {sorted(self._specs)}. Received: {sorted(inputs)}")

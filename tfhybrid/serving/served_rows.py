@@ -35,6 +35,7 @@ class ServedRows:
 
     Raises:
         TfhybridError: The store or a table cannot be made.
+        OSError: The directory cannot be made.
     """
 
     def __init__(self, spec: ModelSpec, memory: str, name: str) -> None:
@@ -53,7 +54,11 @@ class ServedRows:
         return dict(self._dims)
 
     def rows(self, table: str) -> int:
-        """Returns the number of rows of a table."""
+        """Returns the number of rows of a table.
+
+        Raises:
+            StoreError: The store is closed, or has no such table.
+        """
         return int(self._engine.table_stats(table).rows)
 
     def reserve(self, more: Mapping[str, int]) -> None:
@@ -78,6 +83,7 @@ class ServedRows:
 
         Raises:
             OutOfSpaceError: Shared memory is full.
+            ConfigError: The arrays have wrong shapes.
         """
         self._writer(table).write_rows(RowBlock(keys, embeddings, None))
 
@@ -87,6 +93,9 @@ class ServedRows:
         Args:
             table: Name of the table.
             keys: int64 `[n]`.
+
+        Raises:
+            StoreError: The store is closed.
         """
         self._writer(table).remove_keys(keys)
 
@@ -98,11 +107,18 @@ class ServedRows:
         Args:
             table: Name of the table.
             keys: int64 of any shape.
+
+        Raises:
+            StoreError: The store is closed.
         """
         return self._engine.lookup(table, self._dims[table], keys)
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
-        """Yields all rows of a table in blocks, without states; nobody may write meanwhile."""
+        """Yields all rows of a table in blocks, without states; nobody may write meanwhile.
+
+        Raises:
+            StoreError: The store is closed.
+        """
         total, dim = self.rows(table), self._dims[table]
         for first in range(0, total, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, total - first)

@@ -70,6 +70,8 @@ class StockExport:
             ExportError: The version could not be written. The next call tries again.
             PublicationError: The publication is missing, or of a chain that has ended.
             CorruptFileError: A file of the publication is damaged.
+            OSError: The folder of the publications cannot be read.
+            StoreError: The rows do not fit in shared memory.
         """
         self._reader.refresh()
         publication = self._reader.publication
