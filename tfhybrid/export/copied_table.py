@@ -44,4 +44,7 @@ class CopiedTable(Protocol):
 
         Returns:
             float32 `keys.shape + (dim,)`.
+
+        Raises:
+            StoreError: The store is closed.
         """

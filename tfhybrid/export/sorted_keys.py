@@ -79,6 +79,9 @@ class SortedKeys:
 
         Args:
             block_keys: Number of keys in a block; the last block may have fewer.
+
+        Raises:
+            OSError: The file cannot be read.
         """
         return _regrouped(self._merged(), block_keys)
 

@@ -32,6 +32,8 @@ def save(
 
     Raises:
         tf.errors.OpError: A file cannot be written.
+        OSError: A folder cannot be made or removed.
+        AssertionError: A resource of the module cannot be saved, or `module` does not hold a table.
 
     Example:
 

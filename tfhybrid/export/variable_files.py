@@ -61,6 +61,9 @@ class VariableFiles:
             shape: Shape of the whole variable.
             first: Number of the variable's row that `values` starts with.
             values: Rows, `[n, ...]`; the caller must not change them afterwards.
+
+        Raises:
+            tf.errors.OpError: A file cannot be written.
         """
         slice_spec = ""
         if len(values) != shape[0]:

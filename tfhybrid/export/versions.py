@@ -34,6 +34,7 @@ def choose(path: Path, version: int | None) -> Path:
 
     Raises:
         ExportError: The version exists; Serving would not notice that it was replaced.
+        OSError: The folder cannot be read.
     """
     existing = versions(path)
     if version is None:
