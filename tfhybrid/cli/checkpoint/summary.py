@@ -62,6 +62,10 @@ def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
 
     Args:
         stored: The checkpoint, of which no rows are read.
+
+    Raises:
+        CheckpointError: The file of the dense arrays is missing or damaged.
+        OSError: The time of the manifest cannot be read.
     """
     folder, manifest = stored.folder, stored.manifest
     dense = read_arrays(folder / DENSE)

@@ -49,6 +49,7 @@ def export_table(
         CheckpointError: There is no such table, or its files are damaged.
         ConfigError: The format is unknown, or `states` is set although the table or the format has
             no optimizer state.
+        OSError: The file cannot be written. An existing one is unchanged.
     """
     writers = {"npz": _write_npz, "parquet": _write_parquet, "records": _write_records}
     kind = kind or file.suffix.removeprefix(".")

@@ -51,9 +51,11 @@ def import_table(
         The copy's folder, and the table's number of rows.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, or `output` has a checkpoint of the same step.
+        CheckpointError: The checkpoint is damaged or lacks the table, `output` has a checkpoint of
+            the same step, or the file has a key twice.
         DataError: The file is malformed or does not fit the table.
         ConfigError: The file's suffix is neither .npz nor .parquet, or rows have NaN or infinities.
+        OSError: The file cannot be read, or the copy cannot be written.
     """
     manifest = stored.manifest
     destination = Path(folder_of(output, manifest.step))

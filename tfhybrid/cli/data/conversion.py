@@ -34,6 +34,7 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
 
     Raises:
         DataError: A value of the source is malformed.
+        OSError: The source cannot be read, or the target cannot be written.
     """
     units = file_format.units(source)
     rows = sum(unit.rows for unit in units)

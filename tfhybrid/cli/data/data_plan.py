@@ -45,6 +45,7 @@ def of_files(
     Raises:
         ConfigError: A shared table names a feature that the files do not have.
         DataError: A value of the files is malformed.
+        OSError: A file cannot be read.
     """
     samples, counted = _count(paths, file_format, shared)
     tables = {}

@@ -29,6 +29,10 @@ def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str],
     Args:
         ssh: Command line of ssh, up to the host's name.
         hosts: Names of the hosts to test. Hosts that do not answer within a minute are left out.
+
+    Raises:
+        OSError: ssh cannot be started.
+        subprocess.TimeoutExpired: A host does not finish its attempts within a minute.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as threads:
         ports = {}

@@ -39,6 +39,7 @@ class Training:
         ConfigError: A setting does not fit the data, the model or the ranks. The message names its
             line.
         DataError: Files are missing or damaged.
+        TfhybridError: The job cannot start; see `tfhybrid.init`.
     """
 
     def __init__(self, file: SettingsFile) -> None:
@@ -60,6 +61,12 @@ class Training:
         Returns:
             `step`, the final number of steps; `scores`, the metrics by name, if there is an
             evaluation; `exported`, the folder, if there is an export.
+
+        Raises:
+            CheckpointError: A checkpoint cannot be restored or written.
+            DataError: A file is damaged.
+            ExportError: The model cannot be exported.
+            SystemExit: A rank received SIGTERM or SIGINT, and the job saves checkpoints.
         """
         settings = self._settings
         saved = settings.checkpoints
