@@ -153,11 +153,9 @@ class EmbeddingCollection(keras.layers.Layer):
                 same kind and shape as its keys. They are data: no gradient flows to them.
 
         Raises:
-            ConfigError: A feature is missing, weights are given for an unknown feature or one
-                without a combiner, keys have the wrong type or shape, or a ragged feature lacks a
-                combiner with `concatenate=True`.
-            tf.errors.OpError: When the lookup runs: a table is not open, an earlier update failed,
-                an owner of rows has died, or a sample does not have as many weights as keys.
+            ConfigError: A feature is missing, or its keys or weights have the wrong type or shape.
+            tf.errors.OpError: When the lookup runs: an earlier update failed, or an owner of rows
+                has died.
         """
         missing = [feature for feature in self._table_of if feature not in inputs]
         if missing:

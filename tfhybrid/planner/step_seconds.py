@@ -99,13 +99,7 @@ def draw(
 
 
 def run(work: MeasuredWork) -> float:
-    """Trains the tables as one rank of the job, and returns the seconds of a step.
-
-    Every rank must call it, in a process without a job. It starts the job and ends it.
-
-    Raises:
-        TfhybridError: The job cannot start, or its tables do not fit in memory.
-    """
+    """Starts and ends the job as one of its ranks; returns the seconds of a step of its tables."""
     import tensorflow as tf
 
     from tfhybrid import distributed, job, layers, optimizers

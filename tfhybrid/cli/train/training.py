@@ -63,9 +63,7 @@ class Training:
             evaluation; `exported`, the folder, if there is an export.
 
         Raises:
-            CheckpointError: A checkpoint cannot be restored or written.
-            DataError: A file is damaged.
-            ExportError: The model cannot be exported.
+            TfhybridError: A file or a checkpoint cannot be read or written.
             SystemExit: A rank received SIGTERM or SIGINT, and the job saves checkpoints.
         """
         settings = self._settings
