@@ -73,6 +73,7 @@ def claim(directory: Location, step: int) -> bool:
         CheckpointError: The directory has a step that this job has neither saved itself nor found
             there when it restored (`note_restored`); another job saves there.
         OSError: The directory cannot be read.
+        NotInitializedError: No job is running.
     """
     mine = _steps_of(directory)
     existing = stored.steps(directory)

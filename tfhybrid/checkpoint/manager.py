@@ -166,6 +166,7 @@ class CheckpointManager:
                 loading itself failed after all checks.
             ConfigError: The job has `resume="memory"`, and the model no
                 `tfhybrid.DistributedOptimizer`.
+            OSError: The directory cannot be read.
         """
         self._join()
         restored = restore_checkpoint(

@@ -104,6 +104,8 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
         CheckpointError: On all ranks: no checkpoint is pinned, or it cannot be restored. Nothing
             was changed, unless loading itself failed after all checks.
         OSError: The directory or the record of the best checkpoint cannot be read.
+        ConfigError: The job has `resume="memory"`, and the model no
+            `tfhybrid.DistributedOptimizer`.
 
     Example:
 

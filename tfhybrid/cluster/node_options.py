@@ -95,6 +95,8 @@ class NodeOptions:
 
         Raises:
             ConfigError: The address, the token's file or the TLS files cannot be used.
+            ValueError: `TFHYBRID_LOG_LEVEL` names no level.
+            SystemExit: The options cannot be parsed.
         """
         return cls.told(cls.parser(description).parse_args())
 
@@ -124,6 +126,7 @@ class NodeOptions:
 
         Raises:
             ConfigError: The address, the token's file or the TLS files cannot be used.
+            ValueError: `TFHYBRID_LOG_LEVEL` names no level.
         """
         set_up_logging()
         return cls(

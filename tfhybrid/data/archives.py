@@ -86,19 +86,27 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
 
 
 def open_movielens_stream() -> Clicks:
-    """Returns the ratings of MovieLens in order of time; raises like `unpacked`.
+    """Returns the ratings of MovieLens in order of time.
 
     The features are `user` and `movie`. The label is 1 for a rating of at least 4.
+
+    Raises:
+        DataError: There is no such archive, or it is malformed.
+        OSError: The archive cannot be read or unpacked.
     """
     path = unpacked("movielens-stream") / "ratings_by_time.csv"
     return Csv(("user", "movie"), label="rating", positive=4.0).read(path)
 
 
 def open_criteo_head(*, bucketize: bool = False) -> Clicks:
-    """Returns the first samples of Criteo's training file; raises like `unpacked`.
+    """Returns the first samples of Criteo's training file.
 
     Args:
         bucketize: Whether the numbers become features (see `Criteo`). Default false.
+
+    Raises:
+        DataError: There is no such archive, or it is malformed.
+        OSError: The archive cannot be read or unpacked.
     """
     directory = unpacked("criteo-head8000")
     parts = ("train", "dev", "test")

@@ -70,11 +70,15 @@ class Server:
         return text if status == http.HTTPStatus.OK else None
 
     def put(self, name: str, value: str) -> None:
-        """Stores a value under a key, in place of an earlier one. Raises as `get` does.
+        """Stores a value under a key, in place of an earlier one.
 
         Args:
             name: Key; a word that is valid in a URL.
             value: Text to store.
+
+        Raises:
+            OSError: The server does not respond within 3 s; a `ConnectionRefusedError` if it has
+                ended.
         """
         self._call("PUT", name, value)
 

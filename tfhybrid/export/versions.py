@@ -14,6 +14,9 @@ from tfhybrid.errors import ExportError
 def versions(path: Path) -> list[int]:
     """Returns the versions in a folder, lowest first.
 
+    Raises:
+        OSError: The folder cannot be read.
+
     Example:
 
     >>> versions(Path("/nowhere"))

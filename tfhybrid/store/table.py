@@ -262,7 +262,7 @@ class Table:
         """Returns the rows of those keys that have a row on this host, in the order of the keys.
 
         Args:
-            keys: Keys, int64 `[n]`.
+            keys: Keys, int64 `[n]`; other types raise `ConfigError`.
             states: Whether to read state and history too; raises `StoreError` except on a leader.
 
         Example:
