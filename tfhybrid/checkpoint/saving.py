@@ -70,6 +70,7 @@ def save(
             job. Existing checkpoints stay.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
             differ; or the position is not a JSON object.
+        OSError: On rank 0: the directory cannot be read.
 
     Example:
 
@@ -135,6 +136,7 @@ class ModelSnapshot:
             another job.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
             differ; or the position is not a JSON object.
+        OSError: On rank 0: the directory cannot be read.
     """
 
     def __init__(

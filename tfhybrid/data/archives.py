@@ -59,6 +59,7 @@ def unpacked(name: str) -> Path:
     Raises:
         DataError: There is no such archive, or it contains something else than files.
         OSError: The archive cannot be read or unpacked.
+        tarfile.TarError, lzma.LZMAError, EOFError: The archive is damaged.
     """
     archive = data_directory() / f"{name}.tar.xz"
     if not archive.is_file():

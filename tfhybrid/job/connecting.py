@@ -126,7 +126,7 @@ class Gathering:
         """Accepts ranks for up to `seconds` and returns the connections that are new.
 
         Args:
-            seconds: Maximum time to wait.
+            seconds: Maximum time to wait for ranks. The launcher's server may take 3 s more.
 
         Returns:
             The sockets, and the rank at the other end of each. The caller closes the sockets.

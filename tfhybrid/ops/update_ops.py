@@ -305,6 +305,9 @@ def keep_state(
 
     Returns:
         The op, which must run before the gradients of the next update are posted.
+
+    Raises:
+        tf.errors.OpError: When the op runs, the job has ended.
     """
     return OPS.tfhybrid_keep_state(
         proxies=[table.proxy for table in tables],

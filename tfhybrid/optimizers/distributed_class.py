@@ -86,7 +86,8 @@ class Distributed(_KerasOptimizer):
                 files.
             UnsupportedError: The precision policy is mixed_float16, or a table without its own
                 optimizer needs one that has no native counterpart.
-            StoreError: A table in files has rows of another optimizer, or the job has ended.
+            StoreError: A table in files has rows of another optimizer.
+            NotInitializedError: The job has ended.
         """
         if keras.mixed_precision.global_policy().name == "mixed_float16":
             raise UnsupportedError(
@@ -141,6 +142,7 @@ class Distributed(_KerasOptimizer):
             UnsupportedError: The gradient of a table is not a `tf.IndexedSlices`.
             tf.errors.OpError: When the step runs: on all ranks, a gradient is not finite; or an
                 earlier update failed, or another rank has ended.
+            NotInitializedError: The job has ended.
         """
         if not self.distributed_step.built:
             with tf.init_scope():

@@ -236,7 +236,7 @@ class DistributedStep:
         """Joins the other ranks' steps with zero samples until every rank has called it.
 
         Raises:
-            ConfigError: The optimizer is not built, so the shapes to exchange are unknown.
+            ConfigError: There are several ranks, and the optimizer is not built.
         """
         if not self.built:
             if distributed.size() == 1:

@@ -143,7 +143,8 @@ class SparseUpdate:
 
         Raises:
             ConfigError: The optimizer was not built for one of the tables.
-            StoreError: A table is not open, or the job has ended.
+            StoreError: A table is not open.
+            NotInitializedError: The job has ended.
         """
         unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
         if unknown:
@@ -190,6 +191,7 @@ class SparseUpdate:
         Raises:
             tf.errors.OpError: When the ops run: an earlier update failed, or the job or another
                 rank has ended.
+            NotInitializedError: The job has ended.
         """
         if update.exchange == "all_ranks":
             message = update_ops.pack_gradients(update, contribution)

@@ -41,6 +41,7 @@ def fill(table: Fillable, source: RecordFile | RowSource) -> None:
         CorruptFileError: A binary file is truncated, or has duplicate keys.
         OutOfSpaceError: There is no space for the rows.
         StoreError: The binary file cannot be read, or this process is not the leader.
+        OSError: The file of another source is missing.
     """
     if table.rows:
         raise ConfigError(

@@ -369,7 +369,8 @@ class Table:
             CorruptFileError: A binary file is truncated, or has duplicate keys.
             DataError: Another source is malformed, does not fit the table, or has duplicate keys.
             ConfigError: Records do not fit the table; or it has rows, which then stay.
-            StoreError: A file cannot be read, space ran out, or another host could not load.
+            StoreError: A binary file is missing, space ran out, or another host could not load.
+            OSError: The file of another source is missing.
 
         Example:
 
