@@ -80,14 +80,15 @@ class Pass:
     def begin(self, batch: int) -> None:
         """Opens the pass to lookups, and marks the batches before this one as used up.
 
-        A batch is also used up once this rank has posted an update of its tables.
+        A batch is also used up once this rank has posted an update of its tables. Does not wait,
+        and does nothing if the pass has ended.
 
         Args:
             batch: Number of the batch that is used next, from 0.
 
         Raises:
             ConfigError: The pass has no such batch.
-            StoreError: The pass or the job has ended, or its rows could not be fetched.
+            StoreError: The job has ended.
         """
         self._engine.call("pass_begin_batch", self._number, ctypes.c_int64(batch))
 
@@ -95,7 +96,7 @@ class Pass:
         """Ends the pass, and waits until its rows' memory is free. A second call does nothing.
 
         Raises:
-            StoreError: The job has ended.
+            StoreError: The job has ended, or the leader of this host has died.
         """
         self._engine.call("pass_end", self._number)
 

@@ -192,7 +192,7 @@ class EmbeddingCollection(keras.layers.Layer):
         """Returns shape and dtype of the output of `call`, as `keras.KerasTensor`.
 
         Args:
-            inputs: Keys or strings of each feature, as symbolic tensors.
+            inputs: Keys of each feature, as symbolic tensors of int32 or int64.
             weights: Not used: weights do not change the shape.
 
         Raises:

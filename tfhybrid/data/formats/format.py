@@ -59,6 +59,7 @@ class Format(abc.ABC):
         Raises:
             DataError: A value is malformed. The message has the file, the location, what was
                 expected and what was received.
+            OSError: The file cannot be read.
         """
 
     def head(self, unit: Unit) -> Clicks:
