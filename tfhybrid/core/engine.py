@@ -311,6 +311,9 @@ class Engine:
         Args:
             name: Name of the table.
             keys: int64 `[n]`.
+
+        Raises:
+            StoreError: No store is open.
         """
         owned = np.empty(len(keys), np.uint8)
         keys = np.ascontiguousarray(keys, np.int64)
@@ -335,6 +338,9 @@ class Engine:
 
         Returns:
             float32, `keys.shape + (dim,)`.
+
+        Raises:
+            StoreError: The table is not open, an update failed, or an owner of rows has died.
         """
         keys = np.asarray(keys, np.int64, order="C")
         out = np.empty((*keys.shape, dim), np.float32)
@@ -376,8 +382,8 @@ class Engine:
 
         On a leader it covers keys, embeddings and optimizer state; elsewhere keys and embeddings.
 
-        Args:
-            name: Name of the table.
+        Raises:
+            StoreError: The table is not open, or it is damaged (`CorruptFileError`).
         """
         value = ctypes.c_uint64()
         self.call("table_digest", name.encode(), ctypes.byref(value))

@@ -149,6 +149,9 @@ class TableWriter:
 
         Args:
             time: Latest event time of the loaded rows.
+
+        Raises:
+            StoreError: This process is not the leader.
         """
         self._call("set_event_time", ctypes.c_int64(time))
 
@@ -159,6 +162,9 @@ class TableWriter:
 
         Args:
             cursor: Name of a set of marks. Each kind of save has a set of its own.
+
+        Raises:
+            StoreError: This process is not the leader.
         """
         self._call("track_changes", cursor.encode())
 
@@ -196,6 +202,9 @@ class TableWriter:
         """Restores the marks that `freeze` cleared, so that the next `freeze` has them too.
 
         Call it before `thaw`, if the rows could not be written.
+
+        Raises:
+            StoreError: This process is not the leader.
         """
         self._call("return_changes")
 
@@ -236,7 +245,11 @@ class TableWriter:
         return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
 
     def thaw(self) -> None:
-        """Ends a `freeze`: frees the copies of rows. Rows can be loaded and cleared again."""
+        """Ends a `freeze`: frees the copies of rows. Rows can be loaded and cleared again.
+
+        Raises:
+            StoreError: The job has ended.
+        """
         self._call("thaw")
 
     def _check(self, block: RowBlock) -> None:

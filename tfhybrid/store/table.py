@@ -194,7 +194,7 @@ class Table:
 
     @property
     def optimizer_start(self) -> int:
-        """Version at which the table's optimizer began. Only the leader may read it."""
+        """Version at which the table's optimizer began; `StoreError` except on the leader."""
         start = ctypes.c_uint64()
         self._call("table_optimizer_start", ctypes.byref(start))
         return start.value
