@@ -21,7 +21,9 @@ Called = Callable[[Arguments, ReceivedArrays], Answer]
 
 
 class Caller:
-    """Client end of a connection for calls. Thread-safe: one call at a time.
+    """Client end of a connection for calls.
+
+    Thread-safe: a call waits until the one before has ended.
 
     Args:
         link: Connected socket; closed by `close`.
@@ -40,7 +42,7 @@ class Caller:
     def ask(
         self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Calls the other end and waits for the response.
+        """Calls the other end and waits for the response. The caller must not hold `alone`.
 
         Args:
             call: Name of the call.
@@ -52,14 +54,14 @@ class Caller:
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
-            StoreError: The connection is lost.
+            StoreError: The connection is lost or closed, or the response is not a message.
         """
         with self.alone():
             self.start(call, arguments, arrays)
             return self.finish()
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
-        """Returns a context manager in which the calls of other threads wait."""
+        """Returns the lock of the connection, a context manager that keeps other threads out."""
         return self._lock
 
     def start(
@@ -75,14 +77,19 @@ class Caller:
             arrays: Arrays of the request, by name. Default: none.
 
         Raises:
-            StoreError: The connection is lost.
+            StoreError: The connection is lost or closed.
         """
         self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
 
     def finish(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Waits for the response to the oldest unfinished `start`; returns and raises like `ask`.
+        """Waits for the response to the oldest unfinished `start`. The caller must hold `alone`.
 
-        The caller must hold `alone`.
+        Returns:
+            The result, and the arrays of the response by name.
+
+        Raises:
+            TfhybridError: The other end raised this error; the message names that end.
+            StoreError: The connection is lost or closed, or the response is not a message.
         """
         response, arrays = self._link.receive()
         if "error" in response:
@@ -91,7 +98,7 @@ class Caller:
         return response.get("result"), arrays
 
     def close(self) -> None:
-        """Closes the connection. A call that waits on another thread fails."""
+        """Closes the connection. Calls raise `StoreError` from then on, also one that waits now."""
         self._link.close()
 
 
@@ -115,7 +122,8 @@ def ask_together(
         The result and the arrays of each response, in the order of `callers`.
 
     Raises:
-        TfhybridError: The first error of any call, raised after every call has ended.
+        TfhybridError: A call failed or a connection is lost; one of the errors, raised after every
+            call has ended.
     """
     answers: list[tuple[Any, dict[str, np.ndarray]]] = []
     failures: list[TfhybridError] = []
@@ -139,9 +147,10 @@ def ask_together(
 
 
 def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
-    """Serves the calls of one connection until it ends.
+    """Serves the calls of one connection until it ends, which raises.
 
-    An error of a call goes to the caller and does not end the connection.
+    A `TfhybridError`, `OSError`, `KeyError`, `TypeError`, `ValueError` or `IndexError` of a call
+    goes to the caller and does not end the connection. Any other error propagates.
 
     Args:
         link: Connection to the caller.
@@ -149,7 +158,7 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
             and arrays.
 
     Raises:
-        StoreError: The connection has ended, or the message is not a known call.
+        StoreError: The connection has ended, or the other end sent no message or no known call.
     """
     while True:
         message, arrays = link.receive()

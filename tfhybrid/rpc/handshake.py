@@ -30,11 +30,11 @@ class Handshake:
     Args:
         to: Use of the connection.
         name: Name of the caller, for logs and errors.
-        session: Session of the job; an embedding node refuses another one. Empty before the job has
-            one.
+        session: Session of the job; an embedding node refuses another one, except on CALLS. Default
+            empty: the job has none yet.
         host: Host number of the caller; used on READS, UPDATES and STAGED.
         shard: Number of the shard of the slots; used on every link to the store of a shard.
-        rank: Rank of the caller; set on ROWS.
+        rank: Rank of the caller; used on ROWS.
     """
 
     to: Purpose

@@ -30,6 +30,7 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
     Raises:
         OSError: The address or the port is not available.
+        OverflowError: The port is not between 0 and 65535.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family)
@@ -52,13 +53,14 @@ def dial(
         address: Host and port of the listener.
         token: Token that the listener expects.
         handshake: Handshake, sent behind the token; maximum 1,024 bytes.
-        seconds: Timeout of the connection attempt, in seconds.
+        seconds: Timeout of the connection attempt and of sending, in seconds. The returned socket
+            keeps it, unless `wrap` returns another one.
         silence: Seconds without any sign of the other host after which the connection breaks.
         wrap: Function that returns the socket to use for the connected one, e.g. through TLS.
             Default: the same.
 
     Raises:
-        OSError: The listener cannot be reached, or `wrap` failed.
+        OSError: The listener cannot be reached in time, or `wrap` failed.
     """
     link = wrap(probed(socket.create_connection(address, timeout=seconds), silence))
     try:
@@ -98,10 +100,11 @@ class Listener:
         self._socket = listener
 
     def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
-        """Waits for clients and yields the admitted ones: handshake and socket.
+        """Waits until clients do something, and yields the admitted ones: handshake and socket.
 
         The caller owns the yielded sockets, which do not block. Clients without the token are
-        closed and logged.
+        closed, and logged if they sent anything. A call may yield nothing, also before the time is
+        over.
 
         Args:
             seconds: Maximum time to wait, in seconds.
@@ -123,7 +126,7 @@ class Listener:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Closes the sockets in a forked child, which would keep them open after the parent."""
+        """Closes the sockets in a forked child, which would keep them open after its parent."""
         for link in (*self._received, self._socket):
             link.close()
 

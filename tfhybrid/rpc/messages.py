@@ -45,14 +45,14 @@ class MessageLink:
         link.setblocking(True)
 
     def send(self, message: Mapping[str, Any], arrays: Arrays | None = None) -> None:
-        """Sends a message.
+        """Sends a message. Blocks while the other end does not read.
 
         Args:
             message: JSON-serializable object.
             arrays: Arrays by name; the name "message" is reserved. Default: none.
 
         Raises:
-            StoreError: The connection is lost.
+            StoreError: The connection is lost or closed.
         """
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         whole = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
@@ -67,7 +67,8 @@ class MessageLink:
         """Waits for a message; returns its JSON object and its arrays.
 
         Raises:
-            StoreError: The connection is lost, or the data is not a message.
+            StoreError: The connection is lost or closed, or the data is not a message or exceeds 8
+                GiB.
         """
         (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
         if size > _MAX_BYTES:
@@ -87,7 +88,7 @@ class MessageLink:
         return message, arrays
 
     def close(self) -> None:
-        """Closes the connection. A thread that waits in `receive` gets an error."""
+        """Closes the connection. A thread that waits in `receive` gets a `StoreError`."""
         with contextlib.suppress(OSError):  # the other end has already closed it
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()

@@ -25,14 +25,19 @@ class Remote:
     """Client of a stream process, which reconnects and repeats a call after a lost connection.
 
     A call can be executed twice, so all calls must be idempotent. The connection goes through TLS
-    if the `TFHYBRID_TLS_` variables are set. Thread-safe: one call at a time.
+    if the `TFHYBRID_TLS_` variables are set. Connects at the first call. Thread-safe: a call waits
+    until the one before has ended.
 
     Args:
         address: Address of the other end, `host:port`.
         token: Token that the other end expects.
         name: Name of this process, for the logs of the other end.
         peer: Description of the other end, for errors.
-        patience: Maximum time without a response, in seconds. Default: 120.
+        patience: Time in seconds for which a call is repeated after a lost connection. Default:
+            120. It does not limit the time that the other end takes for a call.
+
+    Raises:
+        ValueError: The address does not end in a port number.
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class Remote:
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
-            StreamError: The other end has not answered for `patience` seconds.
+            StreamError: The connection was lost, or could not be made, for `patience` seconds; or
+                the other end raised a plain `StoreError` for so long.
+            ConfigError: The TLS files of this process cannot be used.
         """
         until = time.monotonic() + self._patience
         while True:
@@ -81,7 +88,7 @@ class Remote:
                 time.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Closes the connection; the next call opens a new one."""
+        """Closes the connection, after a call in progress; the next call opens a new one."""
         with self._lock:
             if self._caller is not None:
                 self._caller.close()

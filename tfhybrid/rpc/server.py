@@ -61,7 +61,7 @@ class NodeServer:
     def run(self) -> None:
         """Serves until `stop`, then closes the listener and all connections for calls.
 
-        Freed memory stays in the process, ready for the next request.
+        Call it once. Freed memory stays in the process, ready for the next request.
 
         Raises:
             StoreError: The TLS relay has ended, so no connection can be accepted any more.
@@ -79,7 +79,11 @@ class NodeServer:
             each.close()
 
     def stop_at_signals(self) -> None:
-        """Makes SIGTERM and SIGINT call `stop`. Only the main thread may call this."""
+        """Makes SIGTERM and SIGINT call `stop`. Only the main thread may call this.
+
+        Raises:
+            ValueError: Another thread called it.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
 

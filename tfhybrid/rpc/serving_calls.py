@@ -26,6 +26,7 @@ def serve_calls(address: str, token: str, calls: Mapping[str, Called]) -> None:
         ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file cannot be used.
         OSError: The address is not available.
         StoreError: The TLS relay has ended.
+        ValueError, OverflowError: The address has no valid port, or this is not the main thread.
     """
     host, _, port = address.rpartition(":")
 

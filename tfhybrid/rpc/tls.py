@@ -24,6 +24,8 @@ _REASON_BYTES = 4096
 class Tls:
     """TLS relay of this process: encrypts its connections in a child process. Thread-safe.
 
+    The caller closes it.
+
     Args:
         files: Paths of certificate, private key and CA, all PEM files.
 
@@ -108,12 +110,18 @@ class Tls:
         return self._give(tls_relay.ACCEPT, link, f"{address[0]} port {address[1]}")
 
     def close(self) -> None:
-        """Stops accepting new connections. Existing ones last until one end closes them."""
+        """Makes no new connections from now on: `dial` and `accept` raise `OSError`.
+
+        Existing connections last until one end closes them; then the relay process ends.
+        """
         self._closed.set()
         self._control.close()
 
     def abandon(self) -> None:
-        """Closes this process's end in a forked child, which would keep the relay from ending."""
+        """Closes this process's end of the relay; call it in a forked child only.
+
+        Otherwise the child would keep the relay from ending.
+        """
         self._control.close()
 
     def _give(self, role: str, link: socket.socket, peer: str) -> socket.socket:
@@ -141,6 +149,8 @@ class Tls:
 def dialled(tls: Tls | None, peer: str) -> Wrap:
     """Returns the function that prepares a connection to `peer`, before anything is sent.
 
+    It waits and raises like `Tls.dial`.
+
     Args:
         tls: TLS relay of this process; with `None` the function returns the socket as it is.
         peer: Name of the other end, for logs.
@@ -150,6 +160,8 @@ def dialled(tls: Tls | None, peer: str) -> Wrap:
 
 def accepted(tls: Tls | None, silence: float) -> Wrap:
     """Returns the function that prepares an accepted connection, before anything is read.
+
+    It raises like `Tls.accept`.
 
     Args:
         tls: TLS relay of this process; with `None` connections are not encrypted.

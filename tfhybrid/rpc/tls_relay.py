@@ -71,7 +71,9 @@ def reason(error: OSError) -> str:
 
 
 def serve(control: socket.socket, files: list[str]) -> None:
-    """Carries connections until the other end of `control` is closed.
+    """Takes connections until the other end of `control` is closed.
+
+    Threads carry each one until it ends.
 
     Args:
         control: Unix socket that receives the connections; see the module.
