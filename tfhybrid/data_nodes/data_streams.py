@@ -36,7 +36,7 @@ class Owners(Protocol):
             keys: Keys of each owner, int64, by table.
 
         Raises:
-            StoreError: An owner is lost.
+            StoreError: An owner is lost, or refuses the batch.
         """
 
     def drop(self, tickets: Sequence[int]) -> None:
@@ -44,6 +44,9 @@ class Owners(Protocol):
 
         Args:
             tickets: Numbers of the batches.
+
+        Raises:
+            StoreError: An owner is lost.
         """
 
     def close(self) -> None:
@@ -92,6 +95,9 @@ class Reading:
 
         Yields:
             The batches of this data node, in order.
+
+        Raises:
+            ConfigError: Batches cannot be grouped by label; raised while iterating.
         """
         if self.group_by == LABEL:
             elements = by_label(elements)
@@ -107,6 +113,9 @@ class DataStream:
         make: Function that makes the data set.
         connect: Function that connects to the owners of the keys. Takes the arguments of the
             trainer's `open` call, with the owners' names and addresses.
+
+    Attributes:
+        sent: Number of batches sent in all epochs.
     """
 
     def __init__(self, make: MakeDataset, connect: Callable[[Mapping[str, Any]], Owners]) -> None:
@@ -137,7 +146,7 @@ class DataStream:
         }
 
     def close(self) -> None:
-        """Closes the connections to the owners."""
+        """Closes the connections to the owners; does nothing if there are none."""
         if self._owners is not None:
             self._owners.close()
             self._owners = None
@@ -267,6 +276,8 @@ def _counts(keys: Sequence[Mapping[str, np.ndarray]]) -> dict[str, int]:
 def of_any_size(leaf: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a description of a tensor, as `told_by` makes it, with an unknown number of samples.
 
+    A scalar, or a tensor of unknown rank, is unchanged.
+
     Args:
         leaf: Description of the tensor.
     """
@@ -276,7 +287,7 @@ def of_any_size(leaf: Mapping[str, Any]) -> dict[str, Any]:
 def told_by(spec: Any) -> dict[str, Any]:
     """Returns the description of a tensor for messages: kind, dtype and shape.
 
-    A size that is not known is `None`; a ragged tensor has a `ragged_rank`, too.
+    A size or shape that is not known is `None`; a ragged tensor has a `ragged_rank`, too.
 
     Args:
         spec: The `tf.TypeSpec` of the tensor.

@@ -42,7 +42,7 @@ class Leaf:
             tensor: TensorFlow tensor of any kind, NumPy array, number, or `Leaf`.
 
         Raises:
-            ConfigError: The tensor contains something else than numbers.
+            ConfigError: The tensor contains something else than numbers and booleans.
         """
         if isinstance(tensor, cls):
             return tensor
@@ -75,7 +75,7 @@ def flatten(element: Any) -> tuple[Structure, list[Any]]:
         element: Element of a data set: nested dicts, tuples and lists of leaves.
 
     Returns:
-        The structure, and the leaves in the order of their numbers.
+        The structure, and the leaves in the order of their numbers, unchanged.
     """
     leaves: list[Any] = []
     return _structure_of(element, leaves), leaves

@@ -70,7 +70,11 @@ class _Epoch:
 
 
 class RowsSent(Protocol):
-    """Receiver of the rows that owners push to a trainer; it logs the versions that were read."""
+    """Receiver of the rows that owners push to a trainer; it logs the versions that were read.
+
+    `begin` raises `TfhybridError` if an update failed. `forget` and `note` raise `StoreError` if
+    the read log cannot be written.
+    """
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
         """Waits until all updates so far are applied, and returns each table's version, by name.
@@ -113,17 +117,17 @@ class RowsSent(Protocol):
 class Feed:
     """A data set that data nodes read for this trainer, one epoch at a time.
 
-    Data nodes take turns. If one is lost, the feed waits until it is back, and repeats the requests
-    that it did not answer.
+    Data nodes take turns. If one is lost, the feed waits up to 60 s until it is back, and repeats
+    the requests that it did not answer.
 
-    Any thread may iterate, but only over one epoch at a time. Call `settle` and `follow` only while
-    `OpenEpochs` pauses the data set.
+    Any thread may iterate, but only over one epoch at a time; `next` blocks until the batch is
+    here. Call `settle` and `follow` only while `OpenEpochs` pauses the data set.
 
     Args:
         trainer: Description of this trainer.
         request: Description of the data set.
-        number: Number of the data set among those of this trainer.
-        dial: Function that connects to a data node, by its name.
+        number: Number of the data set among those of this trainer, from 1.
+        dial: Function that connects to a data node, by its name; raises `StoreError` if it cannot.
         book: Tickets of this trainer.
         rows: Receiver of the rows that owners push to this trainer.
         epochs: Registry of all data sets of this trainer that have an open epoch.
@@ -163,12 +167,14 @@ class Feed:
     def describe(self) -> dict[str, Any]:
         """Asks the first data node for a description of the elements.
 
+        Call it before the first epoch.
+
         Returns:
             `structure`, `leaves` (kind, dtype and shape of each) and `cardinality`.
 
         Raises:
             TfhybridError: The data node cannot make the data set.
-            PeerDiedError: The data node is lost and did not come back in time.
+            PeerDiedError: The data node is lost and did not come back in 60 s.
         """
         message = {"call": "describe", "arguments": {"reading": self._reading(0)}}
 
@@ -182,12 +188,16 @@ class Feed:
     def epoch(self, declared: Declared) -> Iterator[Batch]:
         """Yields the batches of the next epoch, with key handles in place of keys.
 
+        It begins with the first `next`, which ends an epoch in progress. All errors are raised by
+        `next`.
+
         Args:
             declared: Features that the model looks up, and the owners of their rows.
 
         Raises:
-            TfhybridError: A data node cannot read or split a batch.
-            PeerDiedError: A data node is lost and did not come back in time.
+            TfhybridError: A data node cannot read or split a batch, or sent an invalid one; an
+                update failed; or the read log cannot be written.
+            PeerDiedError: A data node is lost and did not come back in 60 s.
             ConfigError: Another epoch was started before this one ended.
         """
         with self._epochs.working(), self._turns:
@@ -202,10 +212,13 @@ class Feed:
     def settle(self) -> None:
         """Receives the batches that were requested, so that owners hold all keys of the data set.
 
-        Call it only while this data set is paused by `OpenEpochs`.
+        Also ends an epoch whose iterator was closed. Call it only while this data set is paused by
+        `OpenEpochs`.
 
         Raises:
-            PeerDiedError: A data node is lost and did not come back in time.
+            PeerDiedError: A data node is lost and did not come back in 60 s.
+            TfhybridError: A data node that came back cannot read the data set again, or the read
+                log cannot be written.
         """
         if self._under_way is not None and self._under_way.given_up:
             self._end()
@@ -292,7 +305,7 @@ class Feed:
         self._rows.note(self._request.function)
 
     def close(self) -> None:
-        """Closes the connections to the data nodes."""
+        """Closes the connections to the data nodes. A later epoch connects again."""
         for node, link in enumerate(self._links):
             if link is not None:
                 link.close()
@@ -369,11 +382,7 @@ class Feed:
                 self._rows.forget([request.ticket])
 
     def _answer(self, request: _Request) -> Message:
-        """Returns the answer to a request, which must be the node's oldest one without an answer.
-
-        Raises:
-            PeerDiedError: The data node did not come back in time.
-        """
+        """Returns the answer to a request, which must be the node's oldest unanswered one."""
         if request.answer is None:
             receive = functools.partial(self._receive, request.node)
             request.answer = self._retried(request.node, receive)
@@ -381,11 +390,7 @@ class Feed:
         return request.answer
 
     def _retried(self, node: int, does: Callable[[], _Done]) -> _Done:
-        """Calls `does`. If the data node is lost, connects again and repeats the call.
-
-        Raises:
-            PeerDiedError: The data node did not come back in time.
-        """
+        """Calls `does`. If the data node is lost, connects again and repeats the call, for 60 s."""
         deadline = time.monotonic() + _RETURN_SECONDS
         while True:
             try:

@@ -46,9 +46,9 @@ class _LabelGroup:
 def by_label(elements: Iterable[Any]) -> Iterator[Any]:
     """Yields the samples of a data set in batches of one label value each.
 
-    Each batch has as many samples as the first batch of the data set; the last batch of a label
-    value has the rest. Samples with the same label keep their order. No sample is lost, and no
-    batch is empty.
+    Each batch has as many samples as the first batch of the data set, and is yielded once it is
+    full; at the end follows one batch with the rest of each label value. Samples with the same
+    label keep their order. No sample is lost, and no batch is empty.
 
     Args:
         elements: Batches, as tuples that begin with features and labels. All tensors have one row
@@ -58,7 +58,8 @@ def by_label(elements: Iterable[Any]) -> Iterator[Any]:
         Batches with the same structure, and a `Leaf` for each tensor.
 
     Raises:
-        ConfigError: There is not one label per sample, or tensors cannot be concatenated.
+        ConfigError: There is not one label per sample, a tensor contains no numbers, or tensors
+            cannot be concatenated. Raised while iterating.
 
     Example:
 

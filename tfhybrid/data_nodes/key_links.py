@@ -26,7 +26,7 @@ _CONNECT_SECONDS = 30.0
 
 
 def renamed_delivery(name: str) -> str:
-    """Returns the name of a delivery, also for its old name, which it warns of.
+    """Returns the new name of a delivery and warns, if it is an old one; else returns it unchanged.
 
     Only a function with `renamed_arguments` may call it: the warning names the line that called
     that function.
@@ -109,7 +109,7 @@ class KeyLinks:
         silence: float,
         tls: Tls | None = None,
     ) -> KeyLinks:
-        """Connects to all owners. The caller closes the connections.
+        """Connects to all owners, waiting up to 30 s for each. The caller closes the connections.
 
         Args:
             nodes: Name and address of the owner of each shard.
@@ -144,11 +144,13 @@ class KeyLinks:
 
         Args:
             message: Description of the batch.
-            keys: Keys of each owner, int64, by table.
+            keys: Keys of each owner, int64, by table; one entry per connection.
 
         Raises:
-            NameTakenError: An owner holds the batch with another digest.
-            StoreError: An owner is lost.
+            NameTakenError: An owner holds the batch with another digest, or another batch under the
+                ticket.
+            StoreError: An owner is lost, or refuses the batch. Once one is lost, the connections
+                cannot be used any more.
         """
         for caller, of_owner in zip(self._callers, keys, strict=True):
             arrays = {f"keys.{number}": each for number, each in enumerate(of_owner.values())}
@@ -177,7 +179,7 @@ class KeyLinks:
             raise failures[0]
 
     def drop(self, tickets: Sequence[int]) -> None:
-        """Tells all owners that they can free the keys of these batches.
+        """Tells all owners that they can free the keys of these batches. Waits for their answers.
 
         Args:
             tickets: Numbers of the batches.

@@ -15,7 +15,11 @@ class Pausing(Protocol):
     """
 
     def settle(self) -> None:
-        """Receives the batches that were requested, so that owners hold all keys of a data set."""
+        """Receives the batches that were requested, so that owners hold all keys of a data set.
+
+        Raises:
+            PeerDiedError: A data node is lost and did not come back.
+        """
 
     def follow(self) -> None:
         """Tells data nodes to send keys to the current owners, after shards have moved."""
@@ -70,8 +74,9 @@ class OpenEpochs:
     def paused(self) -> Iterator[list[Pausing]]:
         """Context in which all data sets are paused.
 
-        Only one thread at a time may enter it. To enter it waits until no data set is inside
-        `working()`, which includes data sets that wait for the answer of a data node.
+        Only one thread at a time may enter it, and none that is inside `working()`. To enter it
+        waits until no data set is inside `working()`, which includes data sets that wait for the
+        answer of a data node.
 
         Yields:
             The data sets that have an open epoch.

@@ -56,7 +56,7 @@ class EngineRows:
         split_batches.expect(self._engine, ticket, versions, staleness)
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Frees the pushed rows of batches, after their reads are logged.
+        """Logs the reads so far, then frees the pushed rows of batches.
 
         Args:
             tickets: Tickets of batches that are looked up no more.
@@ -77,7 +77,9 @@ class EngineRows:
         self._log.name(ticket, batch)
 
     def note(self, function: str) -> None:
-        """Writes the read log at the end of an epoch, and logs how many updates rows lacked.
+        """Writes the read log at the end of an epoch, and logs how many updates rows lacked so far.
+
+        The numbers are those of all data sets of this trainer since its start.
 
         Args:
             function: Name of the function that makes the data set, for the log line.
@@ -97,5 +99,8 @@ class EngineRows:
 
         Args:
             table: Name of the table.
+
+        Raises:
+            KeyError: There is no such table.
         """
         return self._dims[table] * _FLOAT_BYTES

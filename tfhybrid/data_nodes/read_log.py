@@ -33,7 +33,7 @@ class ReadLog:
     def write_to(self, path: Path) -> None:
         """Sets the file to which the log appends one JSON line per batch, table and owner.
 
-        Without it reads are only counted.
+        A later call changes the file. Without a file reads are only counted.
 
         Args:
             path: The file; it and its folder are made if they do not exist.
@@ -75,7 +75,7 @@ class ReadLog:
                 self._batches.pop(ticket, None)
 
     def note(self) -> None:
-        """Counts and writes the reads since the last call.
+        """Counts and writes the reads since the last call. Does nothing while no batch has a name.
 
         Raises:
             StoreError: The file cannot be written.
@@ -84,7 +84,9 @@ class ReadLog:
             self._note()
 
     def missing(self) -> Mapping[int, int]:
-        """Returns the number of reads by the number of updates that their rows lacked.
+        """Returns the number of reads since the start, by the number of updates that they lacked.
+
+        Writes the reads since the last call first.
 
         Raises:
             StoreError: The file cannot be written.

@@ -103,8 +103,8 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         Both halves, and the digest of the batch.
 
     Raises:
-        ConfigError: A feature contains something else than integers, or the batch has more keys
-            than key handles can name.
+        ConfigError: The batch has no dict of features, a feature contains something else than
+            integers, or the batch has more keys than key handles can name.
     """
     of_tables: dict[str, list[int]] = {}
     looked_up = declared.leaves_in(structure)

@@ -36,7 +36,7 @@ class Holding:
 
     @property
     def size(self) -> int:
-        """Bytes of the keys of all batches."""
+        """Sum of the sizes of all batches, in bytes."""
         return sum(each.size for each in self._held)
 
     def add(self, held: _Held) -> None:
@@ -84,7 +84,7 @@ class TicketBook:
         self._ended: list[tuple[int, list[int]]] = []
 
     def give(self) -> int:
-        """Returns a ticket: a number that no other batch in use has, on any trainer."""
+        """Returns a ticket below `TICKETS`, which no other batch in use has, on any trainer."""
         with self._lock:
             ticket = (self._given * self._size + self._rank) % (TICKETS - TICKETS % self._size)
             self._given += 1
@@ -96,7 +96,7 @@ class TicketBook:
         Args:
             holding: Batches of the same data set.
             ticket: Ticket of the batch.
-            size: Bytes of its keys.
+            size: Bytes that it takes, as `Holding.size` counts them.
         """
         with self._lock:
             held = _Held(ticket, size)
@@ -120,7 +120,9 @@ class TicketBook:
             return tickets
 
     def end(self, holding: Holding) -> None:
-        """Ends a data set. Its last batches may still be in use, so they are freed later.
+        """Ends an epoch of a data set.
+
+        Its last batches may still be in use, so `dropped` returns them later.
 
         Args:
             holding: Batches of the data set; it is empty afterwards.

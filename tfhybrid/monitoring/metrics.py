@@ -230,13 +230,15 @@ def note(metric: Metric, value: float, label: str = "") -> None:
 
 
 def count(metric: Metric) -> None:
-    """Increments a counter of this process. Thread-safe."""
+    """Increments a counter of this process that has no label, by one. Thread-safe."""
     with _lock:
         _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
 
 
 def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
     """Yields the metrics of online training that this process recorded: values by label.
+
+    Thread-safe.
 
     Yields:
         A metric, and its values by the value of `Metric.label`, a model or a queue.
@@ -253,7 +255,7 @@ def note_checkpoint(seconds: float, size: int) -> None:
     """Records a complete checkpoint. Thread-safe.
 
     Args:
-        seconds: Time in which it was written.
+        seconds: Time in which it was written, in seconds.
         size: Bytes of the checkpoint.
     """
     global _saved
@@ -265,11 +267,12 @@ def note_checkpoint(seconds: float, size: int) -> None:
 
 
 def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics that this process has counted: steps, samples, phases, exchanged bytes.
+    """Yields the metrics of a job that this process has counted or recorded. Thread-safe.
 
     Yields:
         A metric, and a dict of its values by the value of `Metric.label`, such as the name of a
-        phase; the key is `""` for a metric with a single value.
+        phase; the key is `""` for a metric with a single value. Metrics that were never recorded,
+        such as those of checkpoints, are left out.
     """
     counted = native.counters()
     yield STEPS, {"": counted["steps"]}
@@ -299,8 +302,9 @@ def of_store(report: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
         report: Report of the job's store.
 
     Yields:
-        A metric, and a dict with its values: for a metric of tables, the value of each table by
-        the table's name; for `RANKS`, the number of ranks by state, such as `"living"`.
+        A metric, and a dict with its values: for a metric of tables, the value of each table by the
+            table's name, without tables that cannot be read; for a metric of passes, its values by
+            `Metric.label`; for `RANKS`, the number of ranks by state, such as `"living"`.
     """
     readable = [table for table in report.tables if not table.problem]
     tables = [table for table in readable if not table.name.endswith(native.WAITING_SUFFIX)]
@@ -325,13 +329,13 @@ def of_store(report: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
 def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
     """Returns the rates of the counters per second: table -> metric -> rate.
 
-    The rates of a table that is new in `now`, or that lost its rows by loading or clearing, are
-    zero.
+    The rates of a table that is new in `now` are zero, and so is the rate of a counter that has
+    fallen, as by loading or clearing. Tables that are only in `before` are left out.
 
     Args:
         before: Earlier report of the store.
         now: Current report of the store.
-        seconds: Time between the two reports.
+        seconds: Time between the two reports, in seconds; above 0.
     """
     older = {table.name: table for table in before.tables}
     return {
@@ -347,10 +351,13 @@ def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, di
 def pass_rates(before: PassReport, now: PassReport, seconds: float) -> dict[str, float]:
     """Returns the rates of the counters of passes: "METRIC LABEL" -> rate.
 
+    The rate of a counter that has fallen is 0.
+
     Args:
         before: Earlier report of the passes.
         now: Current report of the passes.
-        seconds: Time between the two reports, or another divisor, such as a number of steps.
+        seconds: Time between the two reports in seconds, or another divisor, such as a number of
+            steps; above 0.
     """
     return {
         f"{metric.name} {label}".rstrip(): max(0, value - read(before)[label]) / seconds

@@ -32,7 +32,7 @@ class Endpoint:
         port: Port on which the server listens.
 
     Raises:
-        ConfigError: The port is not available.
+        ConfigError: The address or the port is not available.
     """
 
     def __init__(self, job: str, values: Callable[[], Values], port: int, address: str) -> None:

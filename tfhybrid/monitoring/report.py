@@ -118,7 +118,8 @@ def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
     """Returns this user's stores in a directory, of running and dead jobs, sorted by name.
 
     Args:
-        directory: Directory of stores, such as `settings.shm_directory()`.
+        directory: Directory of stores, such as `settings.shm_directory()`. The list is empty if it
+            does not exist.
 
     Example:
 
