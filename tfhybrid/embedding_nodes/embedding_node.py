@@ -49,13 +49,17 @@ ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 class EmbeddingNode:
     """Embedding node, with a store for each shard that the job has given it.
 
-    The node listens and is registered once it is constructed; `run` serves the connections.
+    The node listens once it is constructed, and a thread registers it; `run` serves the
+    connections.
 
     Args:
         options: Options of the node, as on its command line.
 
+    Attributes:
+        server: Server of the connections, whose `stop` ends `run`; any thread may call it.
+
     Raises:
-        OSError: The address is not available.
+        OSError: The address or the port is not available.
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -237,7 +241,16 @@ class EmbeddingNode:
 
 
 def main() -> None:
-    """Runs an embedding node with the options of the command line, until SIGTERM or SIGINT."""
+    """Runs an embedding node with the options of the command line, until SIGTERM or SIGINT.
+
+    Only the main thread may call it. Exits if the options cannot be parsed.
+
+    Raises:
+        ConfigError: The address of the metadata node, the token's file or the TLS files cannot be
+            used.
+        OSError: The address or the port to listen on is not available.
+        StoreError: The TLS relay of this process has ended.
+    """
     options = NodeOptions.from_command_line(__doc__ or "")
     node = EmbeddingNode(options)
     node.server.stop_at_signals()

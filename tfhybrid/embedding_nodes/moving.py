@@ -76,7 +76,7 @@ class Mover:
     def planned(self) -> list[Move]:
         """Returns the moves that the metadata node proposes, in order; may be empty.
 
-        If the metadata node cannot be reached, that is logged and there are no moves.
+        If the metadata node cannot be reached or fails, that is logged and there are no moves.
         """
         try:
             with contextlib.closing(self._call()) as metadata:
@@ -141,6 +141,8 @@ class Mover:
     def commit(self, planned: Move, allocation_epoch: int) -> int:
         """Has the metadata node store the new owner of a shard.
 
+        Waits up to 30 s if the answer is lost.
+
         Args:
             planned: The move.
             allocation_epoch: Allocation epoch for which it was planned.
@@ -149,7 +151,8 @@ class Mover:
             The new allocation epoch.
 
         Raises:
-            UndecidedError: Nobody can tell whether the new owner is stored.
+            UndecidedError: Nobody can tell whether the new owner is stored, because the metadata
+                node does not answer.
             TfhybridError: The new owner is not stored, and a lost request cannot store it later.
         """
         arguments = {
@@ -210,8 +213,8 @@ def move_shard(
         engine: Engine of rank 0. All ranks have waited for all updates.
         nodes: Nodes of the job before the move.
         shard: Number of the shard.
-        target: Connection to the new node, made by `begin_shard`; closed here if the shard
-            does not move.
+        target: Connection to the new node, made by `begin_shard`; closed here if the shard does not
+            move, else `engine.calls` owns it.
         address: Host and port of the new node.
         commit: Function that has the metadata node store the new owner, and returns the new
             allocation epoch.
@@ -220,7 +223,7 @@ def move_shard(
         The nodes after the move. The old node has closed its store.
 
     Raises:
-        UndecidedError: `commit` raised it. Both nodes keep the shard, and the job must end.
+        UndecidedError: `commit` raised it. Either node may own the shard, and the job must end.
         TfhybridError: The shard has not moved. The job can train on.
     """
     calls = engine.calls

@@ -24,7 +24,7 @@ class NodeCalls:
         self._callers = list(callers)
 
     def __len__(self) -> int:
-        """Returns the number of nodes."""
+        """Returns the number of nodes, one for each shard."""
         return len(self._callers)
 
     def ask(
@@ -43,7 +43,7 @@ class NodeCalls:
 
         Raises:
             TfhybridError: The node raised it; the message names the node.
-            StoreError: The node is gone.
+            StoreError: The node is gone, or the connection is closed.
         """
         return self._callers[node].ask(call, arguments, arrays)
 
@@ -69,7 +69,7 @@ class NodeCalls:
     def results(
         self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
     ) -> list[Any]:
-        """Calls all nodes at once, waits for all answers, and returns the results without arrays.
+        """Calls all nodes at once, waits for all answers, and returns the results in node order.
 
         Args:
             call: Name of the call.
@@ -77,7 +77,8 @@ class NodeCalls:
             arrays: Arrays to send with them. Default: none.
 
         Raises:
-            TfhybridError: A node failed or is gone. The first failure is raised.
+            TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
+                have answered.
         """
         return [result for result, _ in self.ask_all(call, arguments, arrays)]
 

@@ -37,7 +37,8 @@ _log = logging.getLogger("tfhybrid.embedding_nodes")
 class NodeLinks:
     """Connections of one rank to the nodes of its job, for rows, updates and batches.
 
-    The engine owns the connections to embedding nodes. A `Feed` owns those to data nodes.
+    The engine owns the connections to embedding nodes. A `Feed` owns those to data nodes. One
+    thread at a time may call the methods, except for `connect`.
 
     Args:
         engine: Engine of this rank.
@@ -83,6 +84,7 @@ class NodeLinks:
 
         Raises:
             StoreError: A node cannot be reached, or refuses this rank.
+            TfhybridError: The engine has no open store.
         """
         with self._lock:
             if self._connected:
@@ -149,7 +151,9 @@ class NodeLinks:
         """Receives the outstanding answers of data nodes; only while the data sets are paused.
 
         Raises:
-            PeerDiedError: A data node is gone, and does not come back.
+            PeerDiedError: A data node is gone, and does not come back in 60 s.
+            TfhybridError: A data node that came back cannot read a data set again, or the read log
+                cannot be written.
         """
         for feed in self._epochs.under_way:
             feed.settle()
@@ -183,7 +187,7 @@ class NodeLinks:
     def stop(self) -> None:
         """Writes the rest of the read log, and closes the TLS relay to new connections.
 
-        Open connections end with the engine.
+        A log that cannot be written is logged, not raised. Open connections end with the engine.
         """
         try:
             self._log.note()

@@ -62,7 +62,7 @@ def find_nodes(
         The nodes, and a new session.
 
     Raises:
-        StoreError: The metadata node cannot be reached, or a node is not ready in time.
+        StoreError: The metadata node cannot be reached, or an owner is not ready in time.
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
@@ -100,8 +100,10 @@ def find_and_begin(
         The nodes, and the connections to call them.
 
     Raises:
-        NameTakenError: Another job uses a node.
-        StoreError: The metadata node or another node cannot be reached or is not ready.
+        NameTakenError: Another job uses a node, and did not end within 10 s.
+        StoreError: The metadata node or another node cannot be reached, is not ready, or is
+            draining.
+        StaleEpochError: Shards moved meanwhile at each of the five tries.
     """
     tries = 0
     while True:
@@ -144,7 +146,7 @@ def begin(
         Connections to the nodes. A node serves the job until its connection is closed.
 
     Raises:
-        NameTakenError: Another job uses a node.
+        NameTakenError: Another job uses a node, and did not end within `patience`.
         StaleEpochError: A node knows another allocation epoch.
         StoreError: A node cannot be reached, or is draining.
     """
@@ -176,7 +178,7 @@ def begin_shard(
     resumes: bool,
     tls: Tls | None = None,
 ) -> Caller:
-    """Has another node prepare for a shard that will move to it; on rank 0.
+    """Has another node prepare for a shard that will move to it; on rank 0. Does not retry.
 
     Args:
         nodes: Nodes of the job before the move.
@@ -246,7 +248,7 @@ def dial_node(
         A connected socket, owned by the caller. The node may still refuse the handshake.
 
     Raises:
-        StoreError: The node cannot be reached within 30 seconds.
+        StoreError: The node cannot be reached within 30 seconds, or TLS fails.
     """
     wrap = dialled(tls, node)
     try:

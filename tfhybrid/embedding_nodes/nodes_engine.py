@@ -29,7 +29,7 @@ class NodesEngine(Engine):
 
     On rank 0, `digest`, `table_stats` and `count_nan` cover the rows of all nodes together. On
     other ranks they cover this host alone, and `readers` is 0. A call to the nodes raises
-    `TfhybridError` if a node fails or is gone.
+    `TfhybridError` if a node fails or is gone, except in `close_store` and `readers`.
 
     Args:
         hosts: Host of each rank of the job; the ranks of a host are consecutive.
@@ -119,7 +119,7 @@ class NodesEngine(Engine):
     def leave_nodes(self) -> None:
         """Closes the connections of rank 0, which frees the nodes for another job.
 
-        Does nothing on other ranks.
+        Does nothing on other ranks. Calls to the nodes fail afterwards.
         """
         if self._calls is not None:
             self._calls.close()
@@ -211,7 +211,7 @@ class NodesEngine(Engine):
 
     @property
     def tables(self) -> list[str]:
-        """Names of the open tables."""
+        """Names of the open tables, in the order in which they were opened."""
         return list(self.dims)
 
     def steps_of(self, name: str, tables: Iterable[str]) -> int:
@@ -247,7 +247,8 @@ class NodesEngine(Engine):
         """Returns whether a save that is about to start must contain all rows of a table.
 
         It must if rows moved between nodes since the last save of its kind: the marks of changed
-        rows do not move with them. The call resets the answer, so only a save may make it.
+        rows do not move with them. The call resets the answer of this table and cursor, so only a
+        save may make it.
 
         Args:
             name: Name of the table.
@@ -262,13 +263,17 @@ class NodesEngine(Engine):
     def named(self, name: str) -> dict[str, object]:
         """Returns the arguments that name a table in a call to the nodes.
 
-        They contain the version that this rank has reached, for which the nodes can wait.
+        Waits first until the updates that this rank has posted are applied, or have failed. The
+        arguments contain the version that this rank has then, for which the nodes can wait.
 
         Args:
             name: Name of the table.
 
         Returns:
             The arguments, as JSON can represent them.
+
+        Raises:
+            TfhybridError: There is no such table.
         """
         with contextlib.suppress(TfhybridError):  # a failed update changes nothing: still readable
             self.wait(name)

@@ -22,7 +22,8 @@ class NodesTableWriter(TableWriter):
 
     The parts of a frozen table are numbered node by node: those of the first node, then those of
     the next. Nodes read and write files themselves, so they must see the same paths as rank 0. A
-    method raises `TfhybridError` if a node fails or is gone.
+    method raises `TfhybridError` if a node fails or is gone. Construction waits for the posted
+    updates of the table.
 
     Args:
         engine: Engine of rank 0, in which the table is open.
@@ -32,6 +33,10 @@ class NodesTableWriter(TableWriter):
         waiting: Writer for the keys that wait for admission; `None` if the table has no admission.
         owned_as: Name of the sharded table whose owner rule decides which keys a node keeps;
             `None` if it keeps all. Default `None`.
+
+    Raises:
+        NotInitializedError: This is not rank 0.
+        TfhybridError: The table is not open.
     """
 
     def __init__(

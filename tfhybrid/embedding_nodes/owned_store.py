@@ -47,6 +47,13 @@ class OwnedStore:
         arguments: Arguments of the call `begin`: name of the `job`, `hosts` and `nodes` as in
             `Engine`, `number` of the shard, and `resumes`: whether the store is kept for the job's
             next run if this one dies.
+
+    Attributes:
+        job: Name of the job.
+        engine: Engine with the tables of the shard; has no store until rank 0 opens or recovers it.
+
+    Raises:
+        KeyError, TypeError, ValueError: An argument is missing or malformed.
     """
 
     def __init__(
@@ -71,11 +78,15 @@ class OwnedStore:
 
     @property
     def directory(self) -> Path:
-        """Folder with the files of the store."""
+        """Folder with the files of the store; made when rank 0 opens the store."""
         return Path(self._directory) / f"tfhybrid-{os.geteuid()}-{self._name}"
 
     def calls(self) -> dict[str, Called]:
-        """Returns the functions that rank 0 may call over its connection, by name."""
+        """Returns the functions that rank 0 may call over its connection, by name.
+
+        They raise `TfhybridError` if the core refuses, and wait for updates where a call needs
+        them.
+        """
         return {
             "open_store": self._open_store,
             "opening": self._tell_opening,
@@ -126,12 +137,12 @@ class OwnedStore:
         """Keeps the batches of the node that had the rows before; `recover_store` restores them.
 
         Args:
-            words: Batches as `batches.copied` returns them, int64.
+            words: Batches as `split_batches.copied` returns them, int64.
         """
         self._batches = words
 
     def close(self) -> None:
-        """Closes the store and its connections, unless the job has closed them before it ended.
+        """Closes the store and its connections, unless rank 0 has closed them already.
 
         The files stay for the job's next run if `resumes` was set.
         """

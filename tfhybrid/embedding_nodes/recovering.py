@@ -19,7 +19,7 @@ from tfhybrid.errors import StoreError, TfhybridError
 def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> None:
     """Recovers the stores of all nodes after a restart, and repeats updates that some of them lack.
 
-    Rank 0 calls it, before training begins.
+    Rank 0 calls it, before training begins. Waits for all nodes.
 
     Args:
         engine: Engine of rank 0, whose own store is recovered already.
@@ -29,6 +29,7 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
 
     Raises:
         StoreError: A node has no store of that run, or lacks an update that cannot be repeated.
+        TfhybridError: A node is lost meanwhile, or cannot repeat its updates.
     """
     versions = _recovered_versions(engine, calls, run, first)
     newest = {table: max(each[table] for each in versions) for table in versions[0]}

@@ -35,6 +35,7 @@ def block_of(arrays: Mapping[str, np.ndarray]) -> RowBlock:
 
     Raises:
         KeyError: Keys or embeddings are missing.
+        ValueError: The bytes are not histories of rows.
     """
     history = arrays.get("history")
     if history is not None:

@@ -25,7 +25,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 def send_store(link: MessageLink, directory: Path) -> None:
-    """Sends the files of a store, which stays open on this node.
+    """Sends the files of a store, which stays open on this node. No update may run meanwhile.
 
     Args:
         link: Connection to the node that receives the copy.
@@ -63,6 +63,7 @@ def receive_store(link: MessageLink, directory: Path) -> int:
     Raises:
         StoreError: The other node is gone, or sent something else. Nothing is left behind.
         OSError: A file cannot be written. Nothing is left behind.
+        KeyError: A message lacks a field. Nothing is left behind.
     """
     coming = directory.with_name(f".{directory.name}.coming")
     shutil.rmtree(coming, ignore_errors=True)
@@ -101,10 +102,11 @@ def receive_batches(link: MessageLink) -> np.ndarray:
         link: Connection to the node that has the batches.
 
     Returns:
-        Batches for `batches.restore`, int64.
+        Batches for `split_batches.restore`, int64.
 
     Raises:
-        StoreError: The other node is gone, or sent something else.
+        StoreError: The other node is gone, or sent no message.
+        KeyError: A message does not contain batches.
     """
     count = int(link.receive()[0]["words"])
     parts = [np.empty(0, np.int64)]
