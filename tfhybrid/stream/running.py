@@ -22,7 +22,7 @@ def processes_of(config: Path) -> list[PlacedProcess]:
     `TFHYBRID_STREAM_TRAINER`.
 
     Args:
-        config: Path of `stream.yaml`.
+        config: Path of `stream.yaml`, absolute if the processes shall start in other folders.
 
     Raises:
         ConfigError: The file is not valid, or has no trainers.
@@ -57,7 +57,7 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
 
     A process that dies is started again. At the end all processes are stopped, and the sync unit
     writes a base. Logs are in `processes/` in the stream's folder. Only the main thread may call
-    it.
+    it, because it sets signal handlers.
 
     Args:
         config: Path of `stream.yaml`. Its token file is created if it does not exist.
@@ -66,7 +66,9 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
 
     Raises:
         ConfigError: The file is not valid, or has no trainers.
-        StoreError: The stream runs already.
+        StoreError: The stream runs already on this machine.
+        OSError: The folder or the token file cannot be written.
+        ValueError: Another thread than the main one called it.
     """
     processes = processes_of(config.absolute())
     settings = StreamSettings.read(config)

@@ -139,12 +139,21 @@ class StreamSettings:
 
     @property
     def publish_rules(self) -> dict[str, PublishRules]:
-        """Rules of the published models, by model."""
+        """Rules of the published models, by model.
+
+        Raises:
+            ConfigError: A rule is out of range.
+            TypeError: A rule has an unknown field, or lacks `folder`.
+        """
         return {model: PublishRules(**fields) for model, fields in self.publish.items()}
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
+        """Arrow schema of the rows.
+
+        Raises:
+            ValueError: A type is unknown.
+        """
         return pa.schema(
             [
                 pa.field(name, _type(text.rstrip("?")), nullable=text.endswith("?"))
@@ -157,7 +166,7 @@ class StreamSettings:
         """Token that connections of this stream must send.
 
         Raises:
-            ConfigError: The token file cannot be read.
+            ConfigError: The token file cannot be read, or is empty.
         """
         return f"stream1.{read_token(Path(self.token_file))}"
 
@@ -166,7 +175,8 @@ class StreamSettings:
         """Policies in the form that `SyncUnit` takes, by model and table.
 
         Raises:
-            ConfigError: A rule is not valid, or a model is unknown.
+            ConfigError: A rule is not valid, a model is unknown, or a rule needs `event_time`.
+            TypeError: A rule has an unknown field.
         """
         unknown = sorted(set(self.policies) - set(self.routes["models"]))
         if unknown:
@@ -195,7 +205,7 @@ class StreamSettings:
         return native_policy(admission, eviction)
 
     def queue_address(self, name: str) -> str:
-        """Returns the address of a queue, which `open_queue` opens.
+        """Returns the address of a queue, which `open_queue` opens. Does not check that it is one.
 
         Args:
             name: Name of the queue. Without an entry in `queues` it is a folder below `folder`.
@@ -203,7 +213,9 @@ class StreamSettings:
         return self.queues.get(name, str(Path(self.folder) / "queues" / name))
 
     def sync_unit(self) -> SyncUnit:
-        """Opens the sync unit, which holds the target models, in this process. Close it afterwards.
+        """Opens the sync unit, which holds the target models, in this process.
+
+        The caller closes it.
 
         Returns:
             The sync unit, recovered from the files in `folder`.
@@ -212,6 +224,7 @@ class StreamSettings:
             ConfigError: A policy or a rule of publications is not valid.
             NameTakenError: Another process runs the sync unit on the same folder.
             CorruptFileError: A file of a target model is damaged.
+            OutOfSpaceError: Shared memory is full.
         """
         names = Routes(**self.routes).models
         return SyncUnit(
@@ -227,21 +240,32 @@ class StreamSettings:
     def remote_model(self, name: str, caller: str) -> RemoteModel:
         """Returns a client by which this process calls a target model of the sync unit's process.
 
+        It connects at its first call, which also refuses an unknown name.
+
         Args:
             name: Name of the target model, the weights that trainers update together.
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:
             A client, which any thread may call.
+
+        Raises:
+            ConfigError: The token file cannot be read, or is empty.
+            ValueError: The address `sync` does not end in a port number.
         """
         return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
 
     def open_provider(self) -> Provider:
-        """Opens the provider in this process. The caller closes it.
+        """Opens the provider in this process, which ends the leases of earlier ones.
+
+        The caller closes it.
 
         Raises:
-            StreamError: A queue cannot be opened, or the sync unit does not answer.
-            ConfigError: A setting is not valid.
+            StreamError: A queue cannot be opened, or the sync unit does not answer within 120 s.
+            ConfigError: A setting is not valid, or the token file cannot be read.
+            NameTakenError: Another process writes a queue.
+            CorruptFileError: A queue or the file of bad rows is damaged.
+            UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
         """
         routes = Routes(**self.routes)
         folder = Path(self.folder)
@@ -268,11 +292,13 @@ class StreamSettings:
     def offset_committer(self) -> OffsetCommitter:
         """Starts a thread that commits offsets to the broker; the caller closes it.
 
-        Call `open_provider` first, which creates the topics.
+        Call `open_provider` first, which creates the topics. A broker that cannot be reached is
+        logged, not raised.
 
         Raises:
-            ConfigError: A setting is not valid.
-            StreamError: A broker cannot be reached.
+            ConfigError: A route or the address of a queue is not valid, or the token file cannot be
+                read.
+            UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
         """
         models = Routes(**self.routes).models
         return OffsetCommitter(

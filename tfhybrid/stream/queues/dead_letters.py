@@ -23,10 +23,11 @@ class DeadLetters:
 
     Args:
         path: Path of the file. If it exists, rows are appended to it.
-        limit: Maximum number of bad rows in the file. One more stops the job.
+        limit: Maximum number of bad rows in the file. From one more on, `add` raises.
 
     Raises:
         CorruptFileError: A line of the file is not a bad row written by this class.
+        OSError: The file cannot be read or written.
 
     Example:
 
@@ -72,7 +73,7 @@ class DeadLetters:
             payload: Payload of the record that contains the row.
 
         Raises:
-            DataError: The file has more rows than the limit. This row is written all the same.
+            DataError: The file now has more rows than the limit. This row is written all the same.
             OSError: The file cannot be written.
         """
         if (queue, position) not in self._known:

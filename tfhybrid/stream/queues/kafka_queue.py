@@ -49,7 +49,9 @@ class KafkaQueue(Queue):
         settings: Additional settings for librdkafka, for example for TLS. Default none.
 
     Raises:
-        StreamError: The broker cannot be reached, or the topic cannot be created.
+        StreamError: This process writes, and the broker cannot be reached or the topic cannot be
+            created. A reader reaches the broker when it first reads.
+        confluent_kafka.KafkaException: librdkafka refuses a setting.
     """
 
     def __init__(
@@ -153,6 +155,8 @@ class KafkaQueue(Queue):
 
     def commit(self, group: str, offset: int) -> None:
         """Stores an offset of a consumer group in the broker, for monitors of lag only.
+
+        Waits for its answer.
 
         Args:
             group: Name of the consumer group.
@@ -279,6 +283,7 @@ def settings_of(text: str) -> tuple[str, str, int]:
 
     Raises:
         ConfigError: The address has another form.
+        ValueError: The partition is not a number.
     """
     parts = text.removeprefix("kafka://").split("/")
     if not text.startswith("kafka://") or len(parts) not in (2, 3) or not all(parts):

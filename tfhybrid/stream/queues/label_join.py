@@ -65,6 +65,9 @@ class Join:
 
     Raises:
         ConfigError: The schema lacks id or time, or the window is negative.
+        KeyError: The last record of `joined` was not written by a join.
+        StreamError: A queue cannot be read; a `PositionLostError` if it no longer has the clicks
+            that the join needs again.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Join:
 
     @renamed_arguments(most="max_impressions")
     def run_once(self, *, max_impressions: int = 1000) -> int:
-        """Writes the impressions that can be labeled now, as one record.
+        """Writes the impressions that can be labeled now, as one record. Does not wait for rows.
 
         Args:
             max_impressions: Maximum number of impressions.
@@ -116,6 +119,8 @@ class Join:
             PositionLostError: Retention has removed rows that the join has not read.
             DataError: There are too many bad rows.
             StreamError: A queue cannot be read, or the joined queue cannot be written.
+            OutOfSpaceError: The disk of the joined queue is full; nothing was written.
+            CorruptFileError: A record is damaged.
         """
         taken = self._impressions.take(self._next, max_impressions)
         if taken is None:

@@ -60,9 +60,10 @@ class LogQueue(Queue):
 
     Raises:
         ConfigError: `fsync` has another value.
-        NameTakenError: Another process writes the queue.
+        NameTakenError: This process shall write, and another one writes the queue.
         StreamError: The directory does not exist, and this process does not write.
-        CorruptFileError: A file is damaged.
+        CorruptFileError: This process shall write, and the newest file is damaged.
+        OSError: The directory cannot be written.
 
     Example:
 
@@ -150,7 +151,9 @@ class LogQueue(Queue):
         return self._scanned(segments[-1]).offset if segments else 0
 
     def forget_before(self, offset: int) -> None:
-        """Removes the files whose records all lie before an offset. Only the writer may call it.
+        """Removes the files whose records all lie before an offset, but never the newest one.
+
+        Only the writer may call it.
 
         Args:
             offset: Offset of the first record to keep.

@@ -46,6 +46,9 @@ def first_of(path: Path) -> int:
 
     Args:
         path: Path of the segment, as `path_of` returns it.
+
+    Raises:
+        ValueError: The name is not a number.
     """
     return int(path.stem)
 
@@ -113,7 +116,7 @@ class SegmentReader:
         self.byte = byte
 
     def next(self) -> Record | None:
-        """Returns the record at `offset`, and advances to the one behind it.
+        """Returns the record at `offset`, and advances to the one behind it. Does not wait.
 
         Returns `None`, and does not advance, if that record is missing, incomplete or damaged.
         """

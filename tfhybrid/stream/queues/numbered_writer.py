@@ -44,6 +44,7 @@ class NumberedWriter:
 
     Raises:
         StreamError: The queue cannot be read.
+        CorruptFileError: A record of the queue is damaged.
 
     Example:
 
@@ -80,6 +81,9 @@ class NumberedWriter:
     def append(self, records: Sequence[Numbered]) -> int:
         """Appends the records that the queue does not have yet.
 
+        A record counts as stored if its number is not above that of the last record of its
+        producer.
+
         Args:
             records: Records of one or more producers; those of one producer in order of their
                 numbers.
@@ -88,8 +92,10 @@ class NumberedWriter:
             Number of records that were new.
 
         Raises:
-            StreamError: The records could not be appended. It is safe to pass all of them again.
+            StreamError: The records could not be appended, or some were and others not. It is safe
+                to pass all of them again.
             OutOfSpaceError: The disk is full; no record was appended.
+            OSError: The records were appended, but a file that follows them could not be written.
         """
         numbers = dict(self._numbers)
         new = []
@@ -114,7 +120,7 @@ class NumberedWriter:
         """Writes the snapshot file and closes the queue.
 
         Raises:
-            OSError: The snapshot file cannot be written.
+            OSError: The snapshot file cannot be written. The queue stays open then.
         """
         self._save()
         self.queue.close()

@@ -51,8 +51,8 @@ class OffsetCommitter:
     Args:
         queues: Queues of a broker, by name. This object closes them.
         saved: Function of each model, by model name, that returns the offset after its newest base
-            for each queue. The thread calls it.
-        seconds: Time between two checks for a new base.
+            for each queue. The thread calls it, and logs a `TfhybridError` or `OSError` of it.
+        seconds: Time between two checks for a new base, in seconds.
     """
 
     def __init__(

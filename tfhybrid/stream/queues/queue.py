@@ -76,27 +76,29 @@ class Queue(Protocol):
         """Name of the queue in logs and errors."""
 
     def append(self, records: Sequence[Record]) -> int:
-        """Appends records. They are durable when it returns.
+        """Appends records.
+
+        They are durable when it returns, except in a `LogQueue` with `fsync="never"`.
 
         Args:
-            records: Records to append, in order.
+            records: Records to append, in order; at least one.
 
         Returns:
             Offset after the last record. The next record gets this offset or a later one.
 
         Raises:
-            StreamError: The queue is open for reading only, or the records could not be written.
-                Some may have been written; `NumberedWriter` finds out which.
-            OutOfSpaceError: The disk is full; no record was written.
+            StreamError: The queue is open for reading only, a record is too long, or the records
+                could not be written. Some may have been written; `NumberedWriter` finds out which.
+            OutOfSpaceError: The disk is full or cannot be written; no record was written.
         """
 
     def read(self, offset: int, *, max_records: int = 1000, wait_seconds: float = 0.0) -> Slice:
-        """Reads the records from an offset on.
+        """Reads the records from an offset on. Waits only for the first one.
 
         Args:
             offset: Offset of the first record. If it is unused, reading starts at the next record.
-            max_records: Maximum number of records.
-            wait_seconds: Maximum time to wait for the first record.
+            max_records: Maximum number of records. Default 1000.
+            wait_seconds: Maximum time to wait for the first record, in seconds. Default 0.
 
         Returns:
             The records, and the offset at which to read next.
@@ -119,6 +121,7 @@ class Queue(Protocol):
 
         Raises:
             StreamError: The queue cannot be reached.
+            CorruptFileError: The newest file is damaged.
         """
 
     def close(self) -> None:

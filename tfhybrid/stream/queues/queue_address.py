@@ -20,10 +20,13 @@ def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
         A `LogQueue` or a `KafkaQueue`.
 
     Raises:
-        StreamError: The queue does not exist or cannot be reached.
-        NameTakenError: Another process writes the directory.
+        StreamError: The directory does not exist, or the broker of a queue to write cannot be
+            reached. A Kafka queue that is only read is first reached when it is read.
+        NameTakenError: The queue shall be written, and another process writes the directory.
         ConfigError: The address of a Kafka queue, or a setting, has the wrong form.
         UnsupportedError: The address is Kafka's, and confluent-kafka is not installed.
+        CorruptFileError: The queue shall be written, and its newest file is damaged.
+        ValueError: The partition of a Kafka queue is not a number.
 
     Example:
 

@@ -80,13 +80,16 @@ class QueueReader:
 
         Returns:
             The rows, and the position after them. There are fewer than `max_rows` if the queue has
-            no more, and none if all are bad. `None` if nothing follows `begin` yet.
+            no more before `limit`, and none if all are bad. `None` if nothing follows `begin`
+            before `limit` yet.
 
         Raises:
-            PositionLostError: Retention has removed the rows, and `on_lost` is `"raise"`.
+            PositionLostError: Retention has removed the rows, and `on_lost` is `"raise"`; or the
+                queue ends before `begin`.
             DataError: There are more bad rows than `letters` allows.
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
+            OSError: The file of bad rows cannot be written.
         """
         position, parts, count = begin, [], 0
         while count < max_rows and (limit is None or position < limit):

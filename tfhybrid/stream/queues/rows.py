@@ -174,10 +174,13 @@ def batch_of(payload: bytes) -> pa.RecordBatch:
     """Decodes a payload written by `encode` in a process of the same job, without checks.
 
     Args:
-        payload: Payload of a record from `encode`; other bytes raise errors of Arrow.
+        payload: Payload of a record from `encode`.
 
     Returns:
         The rows, with the columns that `encode` got.
+
+    Raises:
+        pyarrow.ArrowInvalid: The payload is not from `encode`.
     """
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()
