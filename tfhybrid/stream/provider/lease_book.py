@@ -28,9 +28,9 @@ class LeaseBook:
     A lease is the right to train some rows; the head is the first row that is neither leased nor in
     the model's weights; a fence is the number of a lease, which only grows.
 
-    The caller passes the time and locks. `finish` ends a lease whose update is in the weights;
-    `give_back` ends one whose update never will be, and returns its rows. An expired lease stays
-    open until the caller knows which.
+    Not thread-safe: the caller locks, and passes the time. `finish` ends a lease whose update is in
+    the weights; `give_back` ends one whose update never will be, and returns its rows. An expired
+    lease stays open until the caller knows which.
 
     Args:
         begin: Position of the first row never leased.
@@ -38,7 +38,7 @@ class LeaseBook:
         fence: Fence of the first lease. Default 0.
         staleness: Maximum number of other updates applied between the read of the weights under a
             lease and the update of that lease. Default unlimited.
-        seconds: Lifetime of a lease that is not renewed. Default 60.
+        seconds: Lifetime of a lease that is not renewed, in seconds. Default 60.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class LeaseBook:
             holder: Name of the trainer.
             rows: Maximum number of rows.
             now: Time in seconds, from any clock that only moves forward.
-            cut: Function that returns the end of the lease and its number of rows.
+            cut: Function that returns the end of the lease and its number of rows. Its errors
+                propagate, and nothing is granted then.
 
         Returns:
             The lease, or `None` if the queue has no more rows now or if another lease would exceed

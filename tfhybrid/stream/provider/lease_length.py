@@ -28,9 +28,10 @@ class LeaseLength:
 
     Args:
         rows: Fixed number of rows. By default it follows from the trainer's load.
-        seconds: Time for which a trainer should have work, its backlog included. Default 5.
+        seconds: Time for which a trainer should have work, its backlog included, in seconds.
+            Default 5.
         first_rows: Number of rows for a trainer of unknown speed. Default 1024.
-        max_rows: Maximum number of rows of any lease. Default 2**20.
+        max_rows: Maximum number of rows of any lease of more than one batch. Default 2**20.
 
     Raises:
         ConfigError: An argument is not positive.

@@ -77,7 +77,7 @@ class GrantedWork:
         values: Mapping[str, np.ndarray],
         rates: Mapping[str, float] | None = None,
     ) -> WeightUpdate:
-        """Returns the update to send for this lease.
+        """Returns the update to send for this lease. Checks nothing.
 
         Args:
             model: Name of the target model.
@@ -105,8 +105,9 @@ class GrantedWork:
 class Provider:
     """A server of queues for any number of trainers and producers. Thread-safe.
 
-    It keeps no state that must survive: after `kill -9` a new provider asks the sync unit which
-    rows are in the weights, and leases the others.
+    Methods block while another thread works on the same queue. It keeps no state that must survive:
+    after `kill -9` a new provider asks the sync unit which rows are in the weights, and leases the
+    others.
 
     Args:
         queues: Queues of `routes`, by name. The provider closes them.
@@ -148,12 +149,16 @@ class Provider:
             record: Record with JSON or Arrow rows.
 
         Returns:
-            Number of rows that were new; 0 if the record was stored before.
+            Number of rows that were new; 0 if the record was stored before, or has no good row with
+            a queue.
 
         Raises:
             StreamError: A queue could not be written, or its models are too far behind. Send the
                 record again with the same number.
             DataError: There are too many bad rows.
+            OutOfSpaceError: The disk of a queue is full. Send the record again with the same
+                number.
+            OSError: The file of bad rows cannot be written.
         """
         decoded = rows.decode(record, self._schema)
         dealt, lost = self._routes.deal(decoded.batch)
@@ -175,16 +180,21 @@ class Provider:
 
         Args:
             request: Request of the trainer.
-            wait_seconds: Maximum time to wait for rows. Default 0.
+            wait_seconds: Maximum time to wait for rows, in seconds. Default 0.
 
         Returns:
-            The lease with its rows, or `None` if there were no rows in time.
+            The lease with its rows, or `None` if none could be granted in time: there are no rows,
+            the bound on staleness is reached, or a broker or the sync unit does not answer.
 
         Raises:
-            LeaseRefusedError: There is no such model, it is not trained from the queue, or the
-                lease of a repeated request is over.
+            LeaseRefusedError: There is no such model, it is not trained from the queue, the trainer
+                has no queue of its own, or the lease of a repeated request is over.
             PositionLostError: Retention has removed the next rows.
             DataError: There are too many bad rows.
+            CorruptFileError: A record is damaged.
+            StreamError: The request is repeated, and the queue cannot be reached.
+            OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
+            OSError: The file of bad rows cannot be written.
         """
         names = self._queues_for(request)
         again = self._answered(request)
@@ -213,7 +223,8 @@ class Provider:
             fence: Fence of the lease, `Lease.fence`.
 
         Raises:
-            LeaseRefusedError: The lease is over, or another trainer holds it.
+            LeaseRefusedError: The lease is over, another trainer holds it, or the model is not
+                trained from the queue.
         """
         self._queue(model, queue).renew(model, fence, trainer, time.monotonic())
 
@@ -254,11 +265,16 @@ class Provider:
 
         Raises:
             LeaseRefusedError: There is no such model.
+            StreamError: A queue cannot be reached.
         """
         return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
 
     def close(self) -> None:
-        """Closes the queues. No other method may be called afterwards."""
+        """Closes the queues. No other method may be called afterwards.
+
+        Raises:
+            OSError: A queue's snapshot of numbers cannot be written; queues after it stay open.
+        """
         for queue in self._queues.values():
             queue.close()
 

@@ -54,14 +54,16 @@ def provider_calls(provider: Provider) -> dict[str, Called]:
 
 
 class RemoteProvider:
-    """Client of a provider in another process, with the methods of `Provider`. Thread-safe.
+    """Client of a provider in another process, with the methods of `Provider` except `close`.
 
-    Every method also raises `StreamError` if the provider does not answer.
+    Thread-safe: a call waits until the one before has ended. Every method also raises `StreamError`
+    if the provider cannot be reached for the `patience` of `remote`.
 
     Args:
         remote: Connection to the provider.
         read: Function that reads the rows of a lease from a queue, by the queue's name. It serves
-            requests with `direct=True`, which then must come from one thread. Default none.
+            requests with `direct=True`, which then must come from one thread. Default none: no such
+            requests.
     """
 
     def __init__(
@@ -79,11 +81,14 @@ class RemoteProvider:
             record: Record with JSON or Arrow rows.
 
         Returns:
-            Number of rows that were new; 0 if the record was stored before.
+            Number of rows that were new; 0 if the record was stored before, or has no good row with
+            a queue.
 
         Raises:
             StreamError: The record was not stored. Send it again with the same number.
             DataError: There are too many bad rows.
+            OutOfSpaceError: The disk of a queue is full. Send the record again with the same
+                number.
         """
         arrays = {"record": np.frombuffer(record.payload, np.uint8)}
         return int(self._ask("put", arrays, producer=producer, number=number)[0])
@@ -93,15 +98,18 @@ class RemoteProvider:
 
         Args:
             request: Request of the trainer.
-            wait_seconds: Maximum time to wait for rows. Default 0.
+            wait_seconds: Maximum time to wait for rows, in seconds. Default 0.
 
         Returns:
-            The lease with its rows, or `None` if there were no rows in time.
+            The lease with its rows, or `None` if none could be granted in time.
 
         Raises:
-            LeaseRefusedError: The model is not trained from the queue, or the lease is over.
+            LeaseRefusedError: There is no such model, it is not trained from the queue, the trainer
+                has no queue of its own, or the lease of a repeated request is over.
             PositionLostError: Retention has removed the next rows.
             DataError: There are too many bad rows.
+            CorruptFileError: A record is damaged.
+            StreamError: The provider cannot be reached, or `read` cannot reach the queue.
         """
         fields = dataclasses.asdict(request)
         response, arrays = self._ask("lease", request=fields, wait_seconds=wait_seconds)
@@ -122,7 +130,8 @@ class RemoteProvider:
             fence: Fence of the lease, `Lease.fence`.
 
         Raises:
-            LeaseRefusedError: The lease is over, or another trainer holds it.
+            LeaseRefusedError: The lease is over, another trainer holds it, or the model is not
+                trained from the queue.
         """
         self._ask("renew", trainer=trainer, model=model, queue=queue, fence=fence)
 
@@ -133,6 +142,9 @@ class RemoteProvider:
             model: Name of the target model.
             queue: Name of the queue of the lease.
             fence: Fence of the lease, `Lease.fence`.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
         """
         self._ask("finish", model=model, queue=queue, fence=fence)
 
@@ -142,6 +154,10 @@ class RemoteProvider:
         Args:
             trainer: Name of the trainer.
             model: Name of the target model that it trained.
+
+        Raises:
+            LeaseRefusedError: There is no such model.
+            StreamError: The provider, a queue or the sync unit cannot be reached.
         """
         self._ask("leave", trainer=trainer, model=model)
 
@@ -149,6 +165,10 @@ class RemoteProvider:
         """Returns a model's lag in each of its queues, in records, by the name of the queue.
 
         The lag counts from the first row that is neither leased nor in the weights.
+
+        Raises:
+            LeaseRefusedError: There is no such model.
+            StreamError: The provider or a queue cannot be reached.
         """
         response: dict[str, int] = self._ask("lag", model=model)[0]
         return response

@@ -70,6 +70,9 @@ class Routes:
         Returns:
             The rows of each queue in their order, by queue, and the numbers of the rows that have
             no queue, int64.
+
+        Raises:
+            KeyError: The batch lacks one of `columns`.
         """
         columns = (batch[name].to_pylist() for name in self.columns)
         names = [self.queues.get(_joined(values)) for values in zip(*columns, strict=True)]

@@ -27,13 +27,14 @@ class ServedQueue:
         reader: Reader of the same queue.
         weights: Target models that are trained from the queue, by name.
         staleness: Bound on the staleness of updates, as in `LeaseBook`; `None` for no bound.
-        seconds: Lifetime of a lease that is not renewed.
+        seconds: Lifetime of a lease that is not renewed, in seconds.
         max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
             Default unlimited.
 
     Raises:
         ConfigError: `max_behind` is not positive.
-        StreamError: The sync unit does not answer.
+        StreamError: The queue cannot be reached, or the sync unit does not answer.
+        OutOfSpaceError: The sync unit cannot write its journal.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ServedQueue:
         Raises:
             StreamError: The records could not be appended, or a model is too far behind. Send all
                 of them again later.
+            OutOfSpaceError: The disk is full; no record was appended.
         """
         with self._lock:
             behind = max(map(self.lag, self._books), default=0)
@@ -94,6 +96,9 @@ class ServedQueue:
         """Returns a model's lag, in records.
 
         The lag counts from the first row that is neither leased nor in the weights.
+
+        Raises:
+            StreamError: The queue cannot be reached.
         """
         with self._lock:
             end: int = self._writer.queue.end()
@@ -118,6 +123,8 @@ class ServedQueue:
             PositionLostError: Retention has removed the rows at the head.
             DataError: There are too many bad rows.
             StreamError: The queue or the sync unit cannot be reached.
+            CorruptFileError: A record is damaged.
+            OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
         """
         with self._lock:
             self._settle(model, now)
@@ -140,6 +147,8 @@ class ServedQueue:
 
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
+            PositionLostError: Retention has removed the rows.
+            StreamError: The queue cannot be reached.
         """
         with self._lock:
             lease = self._books[model].held(fence, holder)
@@ -186,7 +195,11 @@ class ServedQueue:
                     self._end(model, lease)
 
     def close(self) -> None:
-        """Closes the queue."""
+        """Closes the queue.
+
+        Raises:
+            OSError: The snapshot of the numbers cannot be written.
+        """
         self._writer.close()
 
     def _settle(self, model: str, now: float) -> None:

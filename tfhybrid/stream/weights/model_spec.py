@@ -237,10 +237,13 @@ class ModelSpec:
 def dense_rows(weights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns keys int64 `[n]` and rows float32 `[n, DENSE_DIM]` of dense weights.
 
-    The weights are concatenated; the last row is padded with zeros.
+    The weights are concatenated in order; the last row is padded with zeros.
 
     Args:
         weights: Weights of any shapes, float32.
+
+    Raises:
+        ValueError: There are no weights.
     """
     flat = np.concatenate([np.ravel(np.asarray(each, np.float32)) for each in weights])
     count = -(-len(flat) // DENSE_DIM)

@@ -22,7 +22,8 @@ class Observed:
 
     Args:
         rows: Number of rows trained. Not part of the JSON: the update contains it. Default 0.
-        times: Number of rows by event time, in seconds since 1970. Default none.
+        times: Number of rows by event time, in seconds since 1970, rounded down; to more than a
+            second if there are more than 512 times. Default none.
         scores: Number of rows with a negative and with a positive label, by rounded score. A row
             is scored before it is trained. Default none.
 
@@ -42,6 +43,8 @@ class Observed:
     def of_times(cls, times: np.ndarray) -> Observed:
         """Returns the statistics of rows with these event times.
 
+        Rows of unknown time count in `rows` alone.
+
         Args:
             times: Event time of each row in seconds since 1970, float `[n]`; NaN if unknown.
         """
@@ -52,7 +55,7 @@ class Observed:
 
     @classmethod
     def of_scores(cls, scores: np.ndarray, labels: np.ndarray) -> Observed:
-        """Returns the statistics of scores on rows that were not trained yet.
+        """Returns the statistics of scores on rows that were not trained yet; their `rows` is 0.
 
         Args:
             scores: Outputs of the model, probabilities or logits, `[n]`; rounded to bfloat16.
@@ -73,7 +76,7 @@ class Observed:
 
     @property
     def auc(self) -> float | None:
-        """Area under the ROC curve; ties count one half. `None` if all labels are equal."""
+        """Area under the ROC curve; ties count one half. `None` without labels of both kinds."""
         counts = np.array([self.scores[rank] for rank in sorted(self.scores)], np.float64)
         negative, positive = counts.reshape(-1, 2).sum(axis=0)
         if not negative or not positive:
@@ -105,6 +108,9 @@ class Observed:
         Args:
             fields: JSON object from `to_json`. Missing fields count as empty.
             rows: Number of rows trained.
+
+        Raises:
+            ValueError, TypeError: A field is malformed.
         """
         return cls(
             rows,

@@ -160,6 +160,7 @@ def read_manifest(folder: Location, number: int, crc: int | None = None) -> Publ
     Raises:
         PublicationError: The publication does not exist, or has another checksum.
         CorruptFileError: The manifest is damaged.
+        OSError: The file cannot be read.
     """
     publication, checksum = read_with_crc(folder, number)
     if crc is not None and checksum != crc:
@@ -180,6 +181,7 @@ def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
     Raises:
         PublicationError: The publication does not exist.
         CorruptFileError: The manifest is damaged.
+        OSError: The file cannot be read.
     """
     path = folder_of(folder, number) / MANIFEST
     try:
@@ -198,7 +200,10 @@ def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
 
 
 def numbers(folder: Location) -> list[int]:
-    """Returns the numbers of all publications in a folder, ascending, incomplete ones included."""
+    """Returns the numbers of all publications in a folder, ascending, incomplete ones included.
+
+    The list is empty if the folder does not exist.
+    """
     if not folder.is_dir():
         return []
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
@@ -209,6 +214,7 @@ def current(folder: Location) -> Pointer | None:
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
+        OSError: The file cannot be read.
     """
     return _pointer(folder / CURRENT)
 
@@ -218,6 +224,7 @@ def held(folder: Location) -> Pointer | None:
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
+        OSError: The file cannot be read.
     """
     pointer = _pointer(folder / HELD)
     return None if pointer is None else pointer._replace(held=True)
@@ -228,12 +235,15 @@ def wanted(folder: Location) -> Pointer | None:
 
     Raises:
         CorruptFileError: The pointer's file is damaged.
+        OSError: The file cannot be read.
     """
     return held(folder) or current(folder)
 
 
 def point_to(folder: Location, pointer: Pointer, name: str = CURRENT) -> None:
     """Points readers to a publication; replaces the pointer's file atomically.
+
+    Does not check that the publication exists.
 
     Args:
         folder: Folder of the target model's publications.
@@ -268,6 +278,7 @@ def withheld(folder: Location) -> dict[str, Any] | None:
 
     Raises:
         CorruptFileError: The file is damaged.
+        OSError: The file cannot be read.
     """
     with contextlib.suppress(FileNotFoundError):
         fields: dict[str, Any] = _checked(folder / WITHHELD)[1]

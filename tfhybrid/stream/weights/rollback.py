@@ -28,7 +28,7 @@ def roll_back(folder: Location, number: int | None = None) -> Pointer:
     Raises:
         PublicationError: There is no such publication, or a member of its chain is missing.
         CorruptFileError: A pointer or a manifest is damaged.
-        OSError: The folder cannot be written.
+        OSError: The folder cannot be read or written.
     """
     complete = _complete(folder)
     if number is None:
@@ -62,7 +62,7 @@ def release(folder: Location) -> Pointer | None:
 
     Raises:
         CorruptFileError: The pointer is damaged.
-        OSError: The folder cannot be written.
+        OSError: The folder cannot be read or written.
     """
     path = folder / files.HELD
     if path.exists():

@@ -72,7 +72,7 @@ def write(
         The folder of the base.
 
     Raises:
-        OSError: A file cannot be written.
+        OSError: A file cannot be written. Errors of `write_tables` propagate, too.
     """
     path = folder / f"base-{base.journal:020d}"
     if not path.exists():
@@ -141,6 +141,9 @@ def remove_older(folder: Path, kept: Path) -> None:
     Args:
         folder: Folder of the target model.
         kept: Folder of the oldest base to keep.
+
+    Raises:
+        OSError: A file cannot be removed.
     """
     for base in folder.glob("base-*"):
         if base.name < kept.name:

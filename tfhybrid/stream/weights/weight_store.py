@@ -39,6 +39,11 @@ class WeightStore:
         event_time: Latest event time of all updates, in seconds since 1970; `None` without any.
         optimizer_starts: Version at which each table's optimizer started, as
             `WeightBase.optimizer_starts`.
+
+    Raises:
+        OutOfSpaceError: Shared memory is full.
+        NameTakenError: A store of that model is open in this process.
+        OSError: The directory cannot be made.
     """
 
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
@@ -90,8 +95,8 @@ class WeightStore:
             rates: Learning rates by table, as `WeightUpdate.rates`.
 
         Raises:
-            ConfigError: The update has other tables or dims than the model, a value is not finite,
-                or a table with an optimizer has no learning rate.
+            ConfigError: The update lacks a table of the model or has other dims, a value is not
+                finite, or a table with an optimizer has no finite learning rate.
         """
         missing = [
             name
@@ -144,7 +149,8 @@ class WeightStore:
         """Applies an update: adds deltas, or runs the tables' optimizers on gradients.
 
         Tables then evict rows. Eviction by event time uses the latest event time of all updates, so
-        a late update does not turn the clock back. Call `check` and `reserve` before.
+        a late update does not turn the clock back. Call `check` and `reserve` before; then it
+        cannot fail. Waits until the update is applied.
 
         Args:
             keys: Keys by table, as `WeightUpdate.keys`.
@@ -173,13 +179,19 @@ class WeightStore:
 
         Args:
             keys: Keys by table name, int64 `[n]`; the rows have their order.
+
+        Raises:
+            KeyError: There is no such table.
         """
         dims = {name: self._dims[name] for name in keys}
         rows, versions = self._engine.read(dims, list(keys.values()))
         return dict(zip(dims, rows, strict=True)), versions[0] if versions else self.version
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states, by table."""
+        """Returns a hash of each table's rows and optimizer states, by table.
+
+        Tables of keys that wait for admission are included.
+        """
         return {name: self._engine.digest(name) for name in self._stored}
 
     def track_changes(self, cursor: str) -> None:
@@ -235,7 +247,8 @@ class WeightStore:
             The table, the file name and the description of each file.
 
         Raises:
-            OSError: A file cannot be written.
+            OSError: The folder cannot be written.
+            StoreError: A file cannot be written; an `OutOfSpaceError` if the disk is full.
         """
         written = []
         for name, of_table in frozen.items():
@@ -257,7 +270,8 @@ class WeightStore:
             Description of the file: its size, checksum and number of rows.
 
         Raises:
-            OSError: The file cannot be written.
+            StoreError: The file cannot be written, or the table is not frozen; an `OutOfSpaceError`
+                if the disk is full.
         """
         return self._writer(name).write_part(part, path)
 
@@ -280,7 +294,7 @@ class WeightStore:
             base: Metadata of the base.
 
         Raises:
-            CheckpointError: A file does not fit the model.
+            CheckpointError: A file is missing or damaged, or does not fit the model.
             OutOfSpaceError: Shared memory is full.
         """
         for name, path in files:
