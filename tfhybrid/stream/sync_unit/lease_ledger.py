@@ -21,7 +21,7 @@ class LeaseLedger:
     Attributes:
         terms: Number of the current provider's term, by queue.
         applied: Ranges whose rows are in the weights, by queue.
-        refused: Number of updates that were refused.
+        refused: Number of updates that were refused because of their model or lease.
     """
 
     def __init__(self, model: str) -> None:
@@ -92,7 +92,8 @@ class LeaseLedger:
             update: Update from a trainer.
 
         Raises:
-            LeaseRefusedError: The update is for another model, or its lease has ended.
+            LeaseRefusedError: The update is for another model or from a queue that it is not
+                trained from, or its lease has ended.
         """
         if update.model != self._model:
             raise self._refusal(update, f"model '{update.model}'")

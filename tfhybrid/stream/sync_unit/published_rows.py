@@ -43,6 +43,8 @@ def write(snapshot: WeightSnapshot, folder: Location) -> WrittenRows:
     Raises:
         NotFiniteError: A value is not finite; the message names table and key.
         OutOfSpaceError: The disk is full.
+        StoreError: A file cannot be written.
+        OSError: The folder cannot be written, or a file cannot be uploaded.
     """
     files: list[PublishedFile] = []
     rows = removed = size = 0

@@ -90,6 +90,9 @@ class Published:
             that can be read.
         incarnation: Highest number of an incarnation; 0 without publications.
         number: Highest number of a publication; 0 without publications.
+
+    Raises:
+        OSError: The folder cannot be read.
     """
 
     def __init__(self, rules: PublishRules) -> None:
@@ -181,7 +184,8 @@ class Publisher:
 
         Raises:
             WithheldError: The weights are not finite, or the AUC has fallen.
-            PublicationError: The files could not be written. The next publication has the changes.
+            PublicationError: The files could not be written, or the newest pointer cannot be read.
+                The next publication has the changes.
         """
         with self._lock:
             if not self.model.is_open or (
@@ -208,7 +212,8 @@ class Publisher:
     def status(self) -> dict[str, Any]:
         """Returns figures by name: this process's counts and bytes, and the last publication's.
 
-        The latter are `None` before there is a publication.
+        `number`, `version` and `last_bytes` are `None` before there is a publication. `auc` is the
+        one that the next publication is compared with, `None` if there is none.
         """
         last = self._last
         return {

@@ -18,8 +18,8 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks whether a publication is due
 class PublisherClock:
     """Threads that publish models when they are due, one per model, so that none waits for another.
 
-    The threads start at once, and `close` ends them. Errors are logged: the next publication has
-    the changes.
+    The threads start at once, and `close` ends them. A `PublicationError` is logged: the next
+    publication has the changes.
 
     Args:
         publishers: Publishers by the name of the model.
@@ -37,7 +37,10 @@ class PublisherClock:
             thread.start()
 
     def close(self) -> None:
-        """Publishes the last changes of each model, ends the threads, and waits for their end."""
+        """Publishes the last changes of each model, ends the threads, and waits for their end.
+
+        An error in publishing is logged, not raised.
+        """
         self._ends.set()
         for thread in self._threads:
             thread.join()

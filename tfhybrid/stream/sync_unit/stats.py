@@ -17,14 +17,15 @@ Values = Iterable[tuple[Metric, dict[str, float]]]
 def stream_stats(
     models: Mapping[str, TargetModel], publishers: Mapping[str, Publisher]
 ) -> dict[str, dict[str, float]]:
-    """Records the metrics of a sync unit in this process's registry, and returns them.
+    """Records the metrics of a sync unit in this process's registry, and returns them. Thread-safe.
 
     Args:
         models: Target models by name.
         publishers: Publishers by the name of their model; a model need not have one.
 
     Returns:
-        Values by the name of the metric and the label, which is a model or a queue.
+        Values by the name of the metric and the label, which is a model or a queue: all metrics of
+        online training that this process has recorded.
     """
     for name, model in models.items():
         for metric, value in _of_model(model):

@@ -59,6 +59,8 @@ class SyncUnit:
         NameTakenError: Another process uses a model's folder.
         CorruptFileError: A model's newest base or journal is damaged.
         OutOfSpaceError: Shared memory is full.
+        ConfigError: `fsync` has another value.
+        OSError: A folder cannot be read or written.
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class SyncUnit:
     def close(self) -> None:
         """Publishes and saves the last changes, if that is enabled, and frees memory and files.
 
-        Call it once, after the server has stopped calling `calls`. Failures are logged, not raised.
+        Waits for it. Call it once, after the server has stopped calling `calls`. Failures to
+        publish or save are logged, not raised.
         """
         # In this order: the next process can only continue a chain of publications if its weights
         # are those that were published.
@@ -171,8 +174,9 @@ class SyncUnit:
 class RemoteModel(TargetWeights):
     """Client of a target model in another process. Has the methods of `TargetModel`.
 
-    Every method raises the errors of the `TargetModel` method, and `StreamError` if the sync unit
-    does not answer. Thread-safe, as `remote` makes one call at a time; its creator closes `remote`.
+    Every method raises the errors of the `TargetModel` method, `LeaseRefusedError` if the sync unit
+    has no such model, and `StreamError` if it cannot be reached for the `patience` of `remote`.
+    Thread-safe, as `remote` makes one call at a time; its creator closes `remote`.
 
     Args:
         remote: Connection to the sync unit.
@@ -200,8 +204,11 @@ class RemoteModel(TargetWeights):
             states: Optimizer states of the dense weights in that job. Default: `None`, fresh ones.
 
         Raises:
-            ConfigError: The model has another specification, or the weights do not fit.
+            ConfigError: The model has another specification, or the weights, the states or the
+                policies in the sync unit do not fit.
             CheckpointError: The sync unit cannot read the checkpoint.
+            OutOfSpaceError: Disk or shared memory of the sync unit is full.
+            StreamError: The sync unit cannot be reached.
         """
         arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
         if states is not None:
@@ -233,7 +240,10 @@ class RemoteModel(TargetWeights):
 
         Raises:
             LeaseRefusedError: The update is for another model, or its lease has ended.
-            ConfigError: The update has other tables, or a value that is not finite.
+            ConfigError: The update lacks a table of the model or a learning rate, or has other dims
+                or a value that is not finite.
+            OutOfSpaceError: Memory or disk of the sync unit has no space. Nothing was changed.
+            StreamError: The sync unit cannot be reached, or no trainer has opened the model yet.
         """
         record = update.to_record()
         payload = {"payload": np.frombuffer(record.payload, np.uint8)}
@@ -245,6 +255,9 @@ class RemoteModel(TargetWeights):
 
         Args:
             keys: Keys of each table, int64 `[n]`; the rows have their order.
+
+        Raises:
+            StreamError: The sync unit cannot be reached, or no trainer has opened the model yet.
         """
         version, rows = self._ask("read", keys)
         return rows, int(version)
@@ -254,6 +267,10 @@ class RemoteModel(TargetWeights):
 
         Returns:
             Path of the base's folder on the sync unit's host.
+
+        Raises:
+            StreamError: The sync unit cannot be reached or write, or no trainer has opened the
+                model yet.
         """
         return str(self._ask("save")[0])
 
@@ -262,6 +279,9 @@ class RemoteModel(TargetWeights):
 
         Returns:
             The frontier, before which all rows are contained, and the number of ranges after it.
+
+        Raises:
+            StreamError: The sync unit cannot be reached.
         """
         fields: dict[str, Any] = self._ask("standing")[0]
         return {
@@ -281,6 +301,7 @@ class RemoteModel(TargetWeights):
         Raises:
             PublicationError: The model is not published, the weights are withheld, or the files
                 could not be written.
+            StreamError: The sync unit cannot be reached.
         """
         status: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
         return status
@@ -290,17 +311,30 @@ class RemoteModel(TargetWeights):
 
         Returns:
             Values by the name of the metric and the label, which is a model or a queue.
+
+        Raises:
+            StreamError: The sync unit cannot be reached.
         """
         values: dict[str, dict[str, float]] = self._ask("stats")[0]
         return values
 
     def saved(self) -> dict[str, int]:
-        """Returns the offset of each queue before which the newest base (on disk) has all rows."""
+        """Returns the offset of each queue before which the newest base (on disk) has all rows.
+
+        Queues that no save or recovery has recorded yet are left out.
+
+        Raises:
+            StreamError: The sync unit cannot be reached.
+        """
         offsets: dict[str, int] = self._ask("saved")[0]
         return offsets
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states, by table."""
+        """Returns a hash of each table's rows and optimizer states, by table.
+
+        Raises:
+            StreamError: The sync unit cannot be reached, or no trainer has opened the model yet.
+        """
         digests: dict[str, int] = self._ask("digests")[0]
         return digests
 

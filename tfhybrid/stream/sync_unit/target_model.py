@@ -65,6 +65,8 @@ class TargetModel(TargetWeights):
         NameTakenError: Another process writes the journal.
         CorruptFileError: The newest base or the journal is damaged.
         OutOfSpaceError: Shared memory is full.
+        ConfigError: `fsync` has another value.
+        OSError: The folder cannot be read or written.
     """
 
     def __init__(
@@ -137,7 +139,8 @@ class TargetModel(TargetWeights):
                 `ModelSpec.rows_of_states`. Default: `None`, the optimizer starts fresh.
 
         Raises:
-            ConfigError: The model has another specification, or the weights or states do not fit.
+            ConfigError: The model has another specification, the weights or states do not fit, or a
+                policy names an unknown table.
             CheckpointError: The checkpoint cannot be read, or does not fit the model.
             OutOfSpaceError: The disk or shared memory is full.
         """
@@ -190,6 +193,8 @@ class TargetModel(TargetWeights):
     def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
         """Applies an update, unless the weights contain its rows: calling it again is harmless.
 
+        Waits for the disk.
+
         Args:
             update: Update from a trainer.
             record: Result of `update.to_record()`, if the caller has it. Default: made here.
@@ -199,8 +204,10 @@ class TargetModel(TargetWeights):
 
         Raises:
             LeaseRefusedError: The update is for another model, or its lease has ended.
-            ConfigError: The update has other tables, or a value that is not finite.
+            ConfigError: The update lacks a table of the model or a learning rate, or has other dims
+                or a value that is not finite.
             OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
+            StreamError: No trainer has opened the model yet.
         """
         version, new = self._updates.submit(Submitted(update, record or update.to_record()))
         return int(version), bool(new)
@@ -210,20 +217,25 @@ class TargetModel(TargetWeights):
 
         Args:
             keys: Keys of each table, int64 `[n]`; the rows have their order.
+
+        Raises:
+            StreamError: No trainer has opened the model yet.
+            KeyError: There is no such table.
         """
         return self._opened().read(keys)
 
     def save(self) -> Path:
         """Writes a base, a copy of the whole model on disk; removes older bases and old records.
 
-        Updates may be applied meanwhile.
+        Updates may be applied meanwhile. Waits for another save or a publication to end.
 
         Returns:
             Folder of the base.
 
         Raises:
-            OSError: A file cannot be written. Nothing was removed.
+            OSError: The folder cannot be written or emptied.
             StreamError: No trainer has opened the model yet.
+            StoreError: A table cannot be written. Nothing was removed.
         """
         with self._saving:
             return self._save()
@@ -277,7 +289,8 @@ class TargetModel(TargetWeights):
     def publishing(self, *, only_changed: bool) -> Iterator[WeightSnapshot]:
         """Freezes the weights for a publication. Updates may be applied meanwhile.
 
-        The block must write the snapshot. If it raises, the next snapshot has its changes, too.
+        Waits for a save to end. The block must write the snapshot. If it raises, the next snapshot
+        has its changes, too.
 
         Args:
             only_changed: Whether to freeze only the rows that changed since the last publication;
@@ -313,12 +326,19 @@ class TargetModel(TargetWeights):
             self._observed = dataclasses.replace(self._observed, scores={})
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states, by table."""
+        """Returns a hash of each table's rows and optimizer states, by table.
+
+        Raises:
+            StreamError: No trainer has opened the model yet.
+        """
         with self._lock:
             return self._opened().digests()
 
     def saved(self) -> dict[str, int]:
-        """Returns the offset of each queue before which the newest base (on disk) has all rows."""
+        """Returns the offset of each queue before which the newest base (on disk) has all rows.
+
+        Queues that no save or recovery has recorded yet are left out.
+        """
         with self._lock:
             return dict(self._saved)
 

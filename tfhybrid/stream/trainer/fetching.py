@@ -45,9 +45,12 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
 
     Raises:
         ConfigError: The model has other tables, dense weights or another seed than the target
-            model, or the job has several ranks.
-        StreamError: The sync unit cannot be reached, or no trainer has opened the target model yet.
+            model, `config` is not valid, or the job has several ranks.
+        StreamError: The sync unit cannot be reached, has no such target model, or no trainer has
+            opened it yet.
         CorruptFileError: The base is damaged.
+        OSError: This process cannot read the sync unit's folder.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 

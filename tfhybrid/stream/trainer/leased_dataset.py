@@ -15,9 +15,9 @@ from tfhybrid.stream.trainer.leases import Leases
 def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.Dataset:
     """Returns a dataset of batches from a trainer's leases.
 
-    The same batch is yielded until `Leases.trained` is called, as the callback `Online` does. So
-    no row is lost when Keras reads a batch to build the model. Do not shuffle, prefetch or batch
-    this dataset.
+    The same batch is yielded until `Leases.trained` is called, as the callback `Online` does. So no
+    row is lost when Keras reads a batch to build the model. Do not shuffle, prefetch or batch this
+    dataset. An error of `Leases.batch` reaches the consumer as an error of TensorFlow.
 
     Args:
         leases: Leases of this trainer.
@@ -26,7 +26,7 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
 
     Returns:
         A dataset of pairs: `{feature: tensor}` and the tensor of labels. It ends when `leases` has
-        no more rows and does not wait for them.
+            no more rows and does not wait for them; otherwise it blocks until there are rows.
 
     Raises:
         ConfigError: The stream has no such column.

@@ -38,7 +38,10 @@ class LeasedRows:
         Raises:
             LeaseRefusedError: The queue at this address has other rows than the provider's queue.
             PositionLostError: Retention has removed the rows.
-            StreamError: The queue cannot be reached.
+            StreamError: The queue does not exist, or cannot be reached.
+            CorruptFileError: A record is damaged.
+            ConfigError: The address of the queue is not valid.
+            UnsupportedError: The queue is in Kafka, and confluent-kafka is not installed.
         """
         if queue not in self._readers:
             address = self._address_of(queue)

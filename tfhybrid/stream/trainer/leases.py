@@ -51,11 +51,12 @@ class Leases:
     Attributes:
         schema: Columns of the rows.
         version: Version of the weights that were read last.
-        refused: Number of updates refused because their lease had expired.
+        refused: Number of updates that were refused, mostly because their lease had expired.
 
     Raises:
-        ConfigError: `batch_size` is not positive, `push` has another value, or `config` is not
-            valid.
+        ConfigError: `batch_size` is not positive, `push` has another value, `config` is not valid,
+            or the token file cannot be read.
+        ValueError: An address in `config` does not end in a port number.
 
     Example:
 
@@ -136,9 +137,11 @@ class Leases:
                 starts with new states.
 
         Raises:
-            ConfigError: The model was created with another `spec`, or the weights do not fit it.
+            ConfigError: The model was created with another `spec`, or the weights or states do not
+                fit it.
             CheckpointError: The sync unit cannot read the checkpoint.
-            StreamError: The sync unit does not answer.
+            StreamError: The sync unit cannot be reached, or has no such model.
+            OutOfSpaceError: Disk or shared memory of the sync unit is full.
         """
         self._unit.open(spec, dense, checkpoint, states)
         self._spec = spec
@@ -146,15 +149,18 @@ class Leases:
     def batch(self) -> pa.RecordBatch | None:
         """Returns the batch to train now: the same one until `trained` is called.
 
-        Requests a lease if there is none.
+        Requests a lease if there is none. Blocks while there are no rows, if `wait` is `True`.
 
         Returns:
             The batch, or `None` if there are no more rows and `wait` is `False`.
 
         Raises:
-            LeaseRefusedError: The model is not trained from the queue.
+            LeaseRefusedError: The model is unknown or not trained from the queue, or this trainer
+                has no queue of its own.
             PositionLostError: Retention has removed the next rows.
-            StreamError: The provider does not answer.
+            StreamError: The provider or, with `direct`, a queue cannot be reached.
+            DataError: There are too many bad rows.
+            CorruptFileError: A record of the queue is damaged.
         """
         while self._work is None:
             self._work = self._provider.lease(
@@ -167,13 +173,15 @@ class Leases:
         return self._work.batch.slice(self._next_row, self._batch_size)
 
     def trained(self) -> bool:
-        """Marks the current batch as trained. Renews the lease if more batches follow.
+        """Marks the batch that `batch` returned as trained.
+
+        Renews the lease if more batches follow.
 
         Returns:
             Whether the batch was the last one of its lease. Call `send` then.
 
         Raises:
-            StreamError: The provider does not answer.
+            StreamError: The provider cannot be reached.
         """
         assert self._work is not None
         self._next_row += self._batch_size
@@ -195,7 +203,7 @@ class Leases:
 
         Raises:
             ConfigError: `open` was not called.
-            StreamError: The sync unit does not answer.
+            StreamError: The sync unit cannot be reached.
         """
         spec = self._opened()
         rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
@@ -218,6 +226,9 @@ class Leases:
     ) -> bool:
         """Sends the update of the current lease, and ends the lease.
 
+        After an error the lease is over here, and its rows are leased again once it expires, unless
+        the update was applied.
+
         Args:
             keys: Keys of each table, int64 `[n]`, each key once.
             values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
@@ -227,12 +238,13 @@ class Leases:
                 none.
 
         Returns:
-            Whether the update is in the weights. `False` if the lease had expired; its rows are
-            then leased to another trainer.
+            Whether the update is in the weights. `False` if the sync unit refused it, mostly
+            because the lease had expired; its rows are then leased again.
 
         Raises:
-            ConfigError: A value is not finite, or does not fit the model.
-            StreamError: The sync unit or the provider does not answer.
+            ConfigError: A value is not finite or does not fit the model, or `open` was not called.
+            StreamError: The sync unit or the provider cannot be reached.
+            OutOfSpaceError: Memory or disk of the sync unit has no space. Nothing was changed.
         """
         work = self._work
         assert work is not None
@@ -257,10 +269,10 @@ class Leases:
         return True
 
     def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
-        """Yields the model's metrics from the sync unit and the provider, with their values.
+        """Yields the metrics of the sync unit, and the model's lag at the provider, with values.
 
         Raises:
-            StreamError: The sync unit or the provider does not answer.
+            StreamError: The sync unit or the provider cannot be reached, or has no such model.
         """
         yield from from_dict(self._unit.stats())
         lag = self._provider.lag(self.model)
@@ -270,7 +282,7 @@ class Leases:
         """Returns all untrained rows of this trainer to the provider. Call it after training.
 
         Raises:
-            StreamError: The provider does not answer.
+            StreamError: The provider, a queue or the sync unit cannot be reached.
         """
         self._work = None
         self._observed = Observed()

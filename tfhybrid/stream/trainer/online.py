@@ -49,6 +49,7 @@ class Online(keras.callbacks.Callback):
             optimizer does something that the sync unit cannot do.
         CheckpointError: `checkpoint` has no checkpoint, or it does not fit the model.
         StreamError: The sync unit cannot be reached.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 
@@ -75,15 +76,24 @@ class Online(keras.callbacks.Callback):
         self._in_lease = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Opens the target model in the sync unit, unless it is open. Called by Keras."""
+        """Opens the target model in the sync unit, unless it is open. Called by Keras.
+
+        Raises:
+            TfhybridError: The errors that the class lists.
+        """
         if self._push is None:
             self._open()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Reads the weights from the sync unit if a lease begins. Called by Keras.
 
+        Blocks while there are no rows, if `leases` waits for them.
+
         Raises:
-            StreamError: The sync unit does not answer.
+            StreamError: The sync unit or the provider cannot be reached, a lease is refused, or
+                rows are lost.
+            DataError: There are too many bad rows.
+            KeyError: The stream has no such column.
         """
         if not self._in_lease and self._leases.batch() is not None:
             self._read()
@@ -93,7 +103,9 @@ class Online(keras.callbacks.Callback):
 
         Raises:
             ConfigError: A value of the update is not finite.
-            StreamError: The sync unit or the provider does not answer.
+            StreamError: The sync unit or the provider cannot be reached.
+            DataError: A gradient is not finite, with pushed gradients.
+            OutOfSpaceError: Memory or disk of the sync unit has no space.
         """
         if self._leases.trained():
             self._in_lease = False
@@ -101,7 +113,11 @@ class Online(keras.callbacks.Callback):
             self._leases.send(pushed.keys, pushed.values, pushed.dense, pushed.rates)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Gives back the leases that were not trained."""
+        """Gives back the leases that were not trained, and ends the pushing. Called by Keras.
+
+        Raises:
+            StreamError: The provider cannot be reached.
+        """
         self._in_lease = False
         self._leases.leave()
         self._opened().close()

@@ -27,7 +27,8 @@ class PushedGradients(Push):
     """Gradients of rows and of dense weights, and the learning rates.
 
     Takes the optimizer's gradients (as its `GradientSink`) into variables, from which `collect`
-    reads them after the step. The optimizer counts steps, but changes no weight until `close`.
+    reads them after the step. From construction to `close` the optimizer counts steps, but changes
+    no weight.
 
     Args:
         model: Keras model, compiled with a `DistributedOptimizer`.

@@ -61,13 +61,13 @@ class Push(Protocol):
         """
 
     def collect(self) -> Pushed:
-        """Returns the content of the update, once the lease is trained.
+        """Returns the content of the update, once the lease is trained. Waits for the last step.
 
-        A key's gradients are summed in the order of the batch. A step that the optimizer skips has
-        neither keys nor dense values.
+        A key's gradients are summed in the order of the batch. With gradients, a step that the
+        optimizer skips has neither keys nor dense values.
 
         Raises:
-            DataError: A gradient is not finite, and the optimizer does not skip such steps.
+            DataError: A pushed gradient is not finite, and the optimizer does not skip such steps.
         """
 
     def close(self) -> None:

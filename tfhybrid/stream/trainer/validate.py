@@ -33,6 +33,7 @@ class Validate(keras.callbacks.Callback):
     Raises:
         ConfigError: `rows` is not positive; or, in training, the model has more or fewer than one
             output per row.
+        StreamError: In training, the sync unit or the provider cannot be reached.
 
     Example:
 
@@ -57,8 +58,12 @@ class Validate(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Scores the first rows of a lease before its first batch is trained. Called by Keras.
 
+        Also records the metrics of the sync unit and the provider in this process.
+
         Raises:
             ConfigError: The model has more or fewer than one output per row.
+            StreamError: The sync unit or the provider cannot be reached.
+            KeyError: The stream has no such column.
         """
         work = self._leases.work
         if work is None or work.lease.fence == self._fence:
