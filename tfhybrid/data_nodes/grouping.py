@@ -58,8 +58,7 @@ def by_label(elements: Iterable[Any]) -> Iterator[Any]:
         Batches with the same structure, and a `Leaf` for each tensor.
 
     Raises:
-        ConfigError: There is not one label per sample, a tensor contains no numbers, or tensors
-            cannot be concatenated. Raised while iterating.
+        ConfigError: There is not one label per sample, or tensors hold text or differ in shape.
 
     Example:
 

@@ -226,16 +226,14 @@ class Leases:
     ) -> bool:
         """Sends the update of the current lease, and ends the lease.
 
-        After an error the lease is over here, and its rows are leased again once it expires, unless
-        the update was applied.
+        After an error its rows are leased again once it has expired, unless they were applied.
 
         Args:
             keys: Keys of each table, int64 `[n]`, each key once.
             values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
             dense: Deltas or gradients of the dense weights, one per entry of `ModelSpec.shapes`.
                 `None` leaves the dense weights unchanged.
-            rates: Learning rates of the tables that have an optimizer in the sync unit. Default
-                none.
+            rates: Learning rates of the tables with an optimizer in the sync unit. Default none.
 
         Returns:
             Whether the update is in the weights. `False` if the sync unit refused it, mostly
