@@ -218,12 +218,12 @@ _saved: float | None = None  # when the last checkpoint was complete
 
 
 def note(metric: Metric, value: float, label: str = "") -> None:
-    """Sets a gauge of this process. Thread-safe.
+    """Sets the value of a metric of this process. Thread-safe.
 
     Args:
-        metric: The gauge.
+        metric: A gauge, or a counter that is counted elsewhere.
         value: New value.
-        label: Value of the metric's label; empty for a metric without one.
+        label: Value of the metric's label; empty (default) for a metric without one.
     """
     with _lock:
         _noted[metric.name, label] = value

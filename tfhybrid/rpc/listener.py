@@ -185,6 +185,9 @@ def probed(link: socket.socket, silence: float) -> socket.socket:
 
     Returns:
         The same socket.
+
+    Raises:
+        OSError: The socket is closed.
     """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)

@@ -33,7 +33,7 @@ from tfhybrid.stream.sync_unit.sync_unit import RemoteModel, SyncUnit
 @renamed_fields(most_behind="max_behind")
 @dataclasses.dataclass(frozen=True)
 class StreamSettings:
-    """The settings in `stream.yaml`. Immutable.
+    """The settings in `stream.yaml`. Immutable. Only `read` checks the fields.
 
     Args:
         folder: Folder in which the provider and the sync unit store their files.
@@ -94,6 +94,8 @@ class StreamSettings:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
         """Reads and checks a settings file.
+
+        Addresses, `fsync` and `on_lost` are checked where they are used.
 
         Args:
             path: Path of `stream.yaml`.

@@ -76,6 +76,7 @@ class WeightStore:
 
         Raises:
             OutOfSpaceError: Shared memory is full.
+            ConfigError: The weights or states have wrong shapes.
         """
         for table, (keys, rows) in self.spec.rows_of(weights).items():
             block = RowBlock(keys, rows, states if table == DENSE_TABLE else None)
@@ -320,6 +321,7 @@ class WeightStore:
 
         Raises:
             OutOfSpaceError: Shared memory is full.
+            ConfigError: Rows or states have wrong shapes.
         """
         for name, table in first.tables.items():
             for block in table.blocks:
