@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "train.md"
 def tables() -> str:
     """Returns a heading and a table for each section of the file."""
     found = []
-    for place, section in _sections(Settings):
+    for place, section in sections(Settings):
         title = f"`{place}`" if place else "The file"
         lines = [f"### {title}", "", (section.__doc__ or "").strip(), ""]
         lines += ["| Setting | Default | |", "| --- | --- | --- |"]
@@ -32,13 +32,14 @@ def tables() -> str:
     return "\n".join(found)
 
 
-def _sections(section: type[Section], place: str = "") -> list[tuple[str, type[Section]]]:
+def sections(section: type[Section], place: str = "") -> list[tuple[str, type[Section]]]:
+    """Returns the sections of the file by their place, such as `tables.FEATURE`."""
     found = [(place, section)]
     for name, field in section.model_fields.items():
         for kind in _kinds(field.annotation):
             below = f"{place}.{name}".removeprefix(".")
             if kind not in [each for _, each in found]:
-                found += _sections(kind, below + ".FEATURE" * (name == "tables"))
+                found += sections(kind, below + ".FEATURE" * (name == "tables"))
     seen: dict[type[Section], str] = {}
     return [(at, each) for at, each in found if seen.setdefault(each, at) == at]
 
