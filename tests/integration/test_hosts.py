@@ -33,7 +33,7 @@ def test_each_leader_writes_its_share_and_replicas_are_compared(hosts, tmp_path)
 def test_a_training_resumes_with_another_number_of_hosts_and_ranks(hosts, tmp_path) -> None:
     """Every stage equals the NumPy reference that changes its number of ranks at the same step."""
     stages: list[int] = []
-    for slots in ({"h1": 2, "h2": 1}, {"h2": 2}, {"h1": 1}):
+    for slots in ({"h1": 1, "h2": 2}, {"h2": 2}, {"h1": 1}):
         stages.append(sum(slots.values()))
         output = hosts.horovodrun(
             slots, JOBS + "resume.py", str(tmp_path), "replicated", *map(str, stages)

@@ -159,7 +159,9 @@ def _roles_links(result: dict[str, Any]) -> Iterator[Figure]:
         for side, row in of["summary"].items():
             received = row["received_bytes_per_sample"]
             ids = 100 * received["ids or places"] / received["all"]
+            rows = 100 * received["rows"] / received["all"]
             yield f"{shape}.{side}.ids_percent", f"{ids:.0f}"
+            yield f"{shape}.{side}.rows_percent", f"{rows:.0f}"
             yield f"{shape}.{side}.bytes", f"{received['all']:,.0f}"
             yield f"{shape}.{side}", f"{row['samples_per_second']:,}"
 
@@ -179,6 +181,17 @@ def _stream_kills(result: dict[str, Any]) -> Iterator[Figure]:
         yield f"{name}.median", f"{row['p50_seconds']:.1f}"
         yield f"{name}.longest", f"{row['max_seconds']:.1f}"
     yield "broker.median.seconds", f"{result['recovery']['broker']['p50_seconds']:.0f}"
+
+
+def _stream_speeds(result: dict[str, Any]) -> Iterator[Figure]:
+    reached = result["rows_per_second"] / result["most_rows_per_second"]
+    yield "percent", f"{100 * reached:.0f}"
+    yield "ratio", f"{result['ratio']:.1f}"
+
+
+def _stream_freshness(result: dict[str, Any]) -> Iterator[Figure]:
+    for interval, auc in result["auc"].items():
+        yield interval.replace(" ", "-"), f"{auc['mean']:.3f}"
 
 
 def _rounded(value: float, unit: int) -> str:
@@ -208,4 +221,6 @@ _FIGURES: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "roles_links": _roles_links,
     "stream_throughput": _stream_throughput,
     "stream_kills": _stream_kills,
+    "stream_speeds": _stream_speeds,
+    "stream_freshness": _stream_freshness,
 }

@@ -16,7 +16,8 @@ What follows `untrue if:` must not exist; what follows `true while:` must. A con
 | `tfhybrid nodes status --json` | the command has the option |
 | `stream.yaml: publish.seconds` | the file of settings may have the key |
 | `benchmarks/results/step.json` | the tree has the file or folder |
-| `PATH says "text"` | the file has the text, in one line or several |
+| `PATH says "text"`, `PATH says 'text'` | the file has the text, in one line or several |
+| `PATH::name` | the file has the test or the function |
 
 The last name of a condition may have wildcards, such as `*dtype*`. What stands before it must
 exist, so a misspelt condition is an error.
@@ -51,7 +52,7 @@ ROOT = Path(__file__).resolve().parents[3]
 UNTRUE_IF, TRUE_WHILE = "untrue if", "true while"
 _MARKER = re.compile(rf"<!-- ({UNTRUE_IF}|{TRUE_WHILE}): (.+?) -->")
 _ANY_COMMENT = re.compile(rf"<!--\s*({UNTRUE_IF}|{TRUE_WHILE})\b")
-_CONDITION = re.compile(r'(?:[^;"]|"[^"]*")+')
+_CONDITION = re.compile(r"""(?:[^;"']|"[^"]*"|'[^']*')+""")
 # What a table or a list of a page denies.
 NEGATIVE = re.compile(r"\b(not|no|none|never|nothing|cannot)\b", re.IGNORECASE)
 
@@ -147,14 +148,21 @@ def _matches(names: Iterable[str], pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
-def _has_text(path: str, text: str) -> bool:
-    file = ROOT / path
-    if not file.is_file():
+def _read(path: str) -> str:
+    if not (ROOT / path).is_file():
         raise MarkerError(f"no file {path!r}")
-    content = file.read_text()
-    if file.suffix == ".py":  # adjacent literals are one text
+    return (ROOT / path).read_text()
+
+
+def _has_test(path: str, name: str) -> bool:
+    return re.search(rf"\b{name}\(|, {name}\)", _read(path)) is not None
+
+
+def _has_text(path: str, text: str | None, other: str | None) -> bool:
+    content = _read(path)
+    if path.endswith(".py"):  # adjacent literals are one text
         content = re.sub(r'"\s*\n\s*f?"', "", content)
-    return _spaced(text) in _spaced(content)
+    return _spaced(text or other or "") in _spaced(content)
 
 
 def _spaced(text: str) -> str:
@@ -244,7 +252,8 @@ _SECTIONS: dict[str, Callable[[], dict[str, Iterable[str]]]] = {
 
 # Kinds of conditions: what one looks like, and the function that judges it.
 _KINDS: tuple[tuple[str, Callable[..., bool]], ...] = (
-    (r'(\S+) says "([^"]+)"', _has_text),
+    (r"""(\S+) says (?:"([^"]+)"|'([^']+)')""", _has_text),
+    (r"([\w./-]+)::(\w+)", _has_test),
     (r"([\w-]+\.yaml): ((?:[\w-]+\.)*)([\w*?-]+)", _has_key),
     (r"tfhybrid ((?:[a-z][a-z-]* )*[a-z*][a-z*-]*)(?: (--[a-z*-]+))?", _has_command),
     (r"(tfhybrid(?:\.\w+)*)\(([\w*?]+)=\)", _has_argument),
