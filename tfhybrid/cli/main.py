@@ -1,12 +1,11 @@
-"""The command `tfhybrid`, its version option, and its error output."""
+"""The command `tfhybrid`: its groups by task, its version option, and its error output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typing_extensions import override
 
 from tfhybrid._version import __version__
 from tfhybrid.cli import nodes_command, store_command
@@ -16,22 +15,30 @@ from tfhybrid.cli.doctor.doctor_command import doctor
 from tfhybrid.cli.plan_command import plan
 from tfhybrid.cli.stream import stream_command
 from tfhybrid.cli.terminal.console import show_error
+from tfhybrid.cli.terminal.help_page import CommandApp, HelpfulGroup
 from tfhybrid.cli.top_command import top
 from tfhybrid.cli.train.train_command import train
 from tfhybrid.errors import TfhybridError
 
+# Tasks, in the order of the help and of docs/command_line.md. A command of another task comes last.
+TASKS = (
+    *("Start a project", "Before training", "Train", "Watch a job", "Checkpoints", "Clusters"),
+    "Online training",
+)
 
-class _Commands(TyperGroup):
+
+class _Commands(HelpfulGroup):
     """Group of commands that reports errors which a user can fix as one line, with status 1."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for command in _all_commands(self):
-            for option in command.get_params(ctx):
-                if getattr(option, "is_flag", False):
-                    # Otherwise help shows `--json <bool>`, as if it took a value.
-                    option.metavar = ""
-        return super().parse_args(ctx, args)
+    @override
+    def list_commands(self, ctx: Any) -> list[str]:
+        def task(name: str) -> int:
+            panel = getattr(self.commands[name], "rich_help_panel", None)
+            return TASKS.index(panel) if panel in TASKS else len(TASKS)
 
+        return sorted(super().list_commands(ctx), key=task)
+
+    @override
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -42,27 +49,16 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from error
 
 
-def _all_commands(group: Any) -> Iterator[Any]:
-    yield group
-    for command in group.commands.values():
-        if isinstance(command, TyperGroup):
-            yield from _all_commands(command)
-        else:
-            yield command
-
-
-app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
-app.add_typer(checkpoint_command.app, name="checkpoint")
-app.add_typer(data_command.app, name="data")
-app.add_typer(nodes_command.app, name="nodes")
-app.add_typer(store_command.app, name="store")
-app.add_typer(stream_command.app, name="stream")
-app.command()(doctor)
-app.command()(plan)
-app.command()(top)
-app.command()(train)
+app = CommandApp(cls=_Commands)
+app.command(rich_help_panel="Before training")(doctor)
+app.command(rich_help_panel="Before training")(plan)
+app.add_typer(data_command.app, name="data", rich_help_panel="Before training")
+app.command(rich_help_panel="Train")(train)
+app.command(rich_help_panel="Watch a job")(top)
+app.add_typer(store_command.app, name="store", rich_help_panel="Watch a job")
+app.add_typer(checkpoint_command.app, name="checkpoint", rich_help_panel="Checkpoints")
+app.add_typer(nodes_command.app, name="nodes", rich_help_panel="Clusters")
+app.add_typer(stream_command.app, name="stream", rich_help_panel="Online training")
 
 
 def _show_version(requested: bool) -> None:
@@ -80,4 +76,7 @@ def tfhybrid(
         ),
     ] = False,
 ) -> None:
-    """Train models whose embedding tables dwarf everything else."""
+    """Train Keras models with large embedding tables.
+
+    COMMAND --help shows the options of a command, with examples.
+    """

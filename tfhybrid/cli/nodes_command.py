@@ -8,18 +8,30 @@ from typing import Annotated
 import typer
 
 from tfhybrid.cli.terminal.console import live, show, show_json
-from tfhybrid.cli.terminal.node_table import nodes_table
-from tfhybrid.cluster import launching
-from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cli.terminal.help_page import CommandApp
+from tfhybrid.cli.terminal.options import Json
 
-app = typer.Typer(help="Start, show and end nodes that own the tables of jobs.")
+app = CommandApp()
 
-_File = Annotated[Path, typer.Argument(help="The cluster file.")]
+_File = Annotated[Path, typer.Argument(help="Cluster file, such as cluster.yaml.")]
+
+
+@app.callback()
+def nodes() -> None:
+    """Start, show, move and end the nodes that own the tables of jobs."""
 
 
 @app.command()
 def up(file: _File) -> None:
-    """Start the nodes of a cluster file. Returns when they are ready."""
+    """Start the nodes of a cluster file.
+
+    Returns when they are ready, and prints the variables to export in the shell of a job.
+
+    $ tfhybrid nodes up cluster.yaml
+    """
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     cluster = Cluster.read(file)
     launching.up(cluster)
     show(f"export TFHYBRID_NODES={cluster.listen}:{cluster.port}")
@@ -27,10 +39,12 @@ def up(file: _File) -> None:
 
 
 @app.command()
-def status(
-    file: _File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-) -> None:
-    """Show the nodes, their states and the allocation."""
+def status(file: _File, as_json: Json = False) -> None:
+    """Show the nodes, their states, and the shards that they own."""
+    from tfhybrid.cli.terminal.node_table import nodes_table
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     cluster_status = launching.status(Cluster.read(file))
     if as_json:
         show_json(cluster_status)
@@ -40,18 +54,30 @@ def status(
 
 
 @app.command()
-def drain(file: _File, name: Annotated[str, typer.Argument(help="Name of the node.")]) -> None:
-    """Move a node's rows to the other nodes. It takes part in no new job until it is restarted."""
+def drain(
+    file: _File, name: Annotated[str, typer.Argument(help="Name of the node, as in embedding-2.")]
+) -> None:
+    """Move the rows of a node to the other nodes.
+
+    A running job moves them itself, if it uses callbacks.FollowNodes. The node takes part in no new
+    job until it is restarted.
+    """
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     _show_pending(launching.drain(Cluster.read(file), name))
 
 
 @app.command()
 def add(file: _File) -> None:
-    """Start the nodes that were added to the cluster file, and plan shards for them.
+    """Start the nodes that were added to a cluster file.
 
-    A running job moves its shards itself, if it uses `callbacks.FollowNodes`. Needs `launcher:
-    local`, and a cluster that is up.
+    Plans shards for them; a running job moves its rows itself, if it uses callbacks.FollowNodes.
+    Needs `launcher: local`, and a cluster that is up.
     """
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     _show_pending(launching.add(Cluster.read(file)))
 
 
@@ -62,5 +88,8 @@ def _show_pending(shards: int) -> None:
 
 @app.command()
 def down(file: _File) -> None:
-    """End the nodes of a cluster file."""
+    """End the nodes of a cluster file. Returns when all have ended."""
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     launching.down(Cluster.read(file))

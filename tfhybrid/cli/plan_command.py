@@ -6,12 +6,11 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.filesize import decimal
 
-from tfhybrid.cli.data import data_plan
 from tfhybrid.cli.data.sample_format import (
     FORMATS,
     Columns,
@@ -32,23 +31,20 @@ from tfhybrid.cli.terminal.console import (
     show_json,
     show_table,
 )
-from tfhybrid.config.placement import Sharded
-from tfhybrid.core import native
-from tfhybrid.data.file_names import files_of
+from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
-from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
-from tfhybrid.planner.step_seconds import MeasuredWork
-from tfhybrid.planner.step_seconds import measure as step_seconds
-from tfhybrid.planner.step_traffic import fast_tier_of
-from tfhybrid.settings import shm_directory
-from tfhybrid.store.auto_placement import USABLE, choose
-from tfhybrid.store.table_memory import TableBytes, TableShape, bytes_of
+
+if TYPE_CHECKING:
+    from tfhybrid.store.table_memory import TableBytes, TableShape
 
 # Optimizer state per row, in vectors of `dim` floats; RowAdagrad has a single float.
 _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
+# Groups of the options in the help.
+_TABLES, _JOB, _STEP = "Tables", "Hosts", "Steps"
+_FILES = "Files instead of --rows"
 _PARTS = ("model", "tables", "link")  # parts of a step; they do not overlap
 _MEASURED_ROWS = 5_000_000  # per table: more rows take long to write, and change a step little
 # Options that only go with --rows, and options that only go with --data.
@@ -66,17 +62,30 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 def plan(
     context: typer.Context,
     more: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILES]", help="More files of --data.")
+        list[str] | None, typer.Argument(metavar="FILES", help="More files of --data.")
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Final number of rows of a table, such as 50M.")
+        str | None,
+        typer.Option(
+            metavar="N", rich_help_panel=_TABLES, help="Final number of rows of a table, as in 50M."
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Files or patterns; counts the ids of each feature, instead of --rows."),
+        typer.Option(
+            metavar="FILES",
+            rich_help_panel=_FILES,
+            help="Files or patterns whose ids to count, instead of --rows.",
+        ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help=f"Format of --data: {' | '.join(FORMATS)}.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            rich_help_panel=_FILES,
+            help=f"Format of --data: {', '.join(FORMATS)}.",
+        ),
     ] = "parquet",
     features: Features = None,
     strings: Strings = None,
@@ -90,69 +99,146 @@ def plan(
     separator: Separator = None,
     shared: Annotated[
         list[str] | None,
-        typer.Option(help="Table that several features of --data rows_of_host: items=item,liked."),
+        typer.Option(
+            metavar="TABLE=A,B",
+            rich_help_panel=_FILES,
+            help="Table that several features of --data share, as in items=item,liked; repeatable.",
+        ),
     ] = None,
-    dim: Annotated[int, typer.Option(min=1, max=65536, help="Length of an embedding.")] = 16,
+    dim: Annotated[
+        int,
+        typer.Option(
+            min=1, max=65536, metavar="N", rich_help_panel=_TABLES, help="Length of an embedding."
+        ),
+    ] = 16,
     optimizer: Annotated[
-        str, typer.Option(help=f"The tables' optimizer: {', '.join(_STATES)}.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_TABLES,
+            help=f"Optimizer of the tables: {', '.join(_STATES)}.",
+        ),
     ] = "adam",
-    tables: Annotated[int, typer.Option(min=1, help="Number of equal tables.")] = 1,
-    hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
-    ranks: Annotated[int, typer.Option(min=1, help="Ranks on each host.")] = 1,
-    batch: Annotated[int, typer.Option(min=1, help="Samples in a rank's batch.")] = 4096,
-    keys: Annotated[int, typer.Option(min=1, help="Keys of a sample in each table.")] = 1,
+    tables: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", rich_help_panel=_TABLES, help="Number of equal tables."),
+    ] = 1,
+    hosts: Annotated[
+        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Number of hosts.")
+    ] = 1,
+    ranks: Annotated[
+        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Ranks on each host.")
+    ] = 1,
+    batch: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=_STEP, help="Samples in the batch of a rank."
+        ),
+    ] = 4096,
+    keys: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=_STEP, help="Keys of a sample in each table."
+        ),
+    ] = 1,
     zipf: Annotated[
-        float, typer.Option(min=0, help="The k-th key is as frequent as k**-zipf; 0: all equal.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="X",
+            rich_help_panel=_STEP,
+            help="Skew of the keys: the k-th key is as frequent as k**-X; 0 if all are equal.",
+        ),
     ] = 1.0,
     bfloat16: Annotated[
-        bool, typer.Option("--bfloat16", help='Send gradients as wire_dtype="bfloat16".')
+        bool,
+        typer.Option(
+            "--bfloat16", rich_help_panel=_STEP, help='Send gradients as wire_dtype="bfloat16".'
+        ),
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Tables use admission or eviction.")
+        bool,
+        typer.Option(
+            "--history", rich_help_panel=_TABLES, help="Add the memory of admission or eviction."
+        ),
     ] = False,
     sharded: Annotated[
         bool,
-        typer.Option("--sharded", help="Tables use placement=Sharded(): each row is on one host."),
+        typer.Option(
+            "--sharded",
+            rich_help_panel=_TABLES,
+            help="Shard the tables (placement=Sharded()): each row is on one host.",
+        ),
     ] = False,
     cache: Annotated[
         str | None,
-        typer.Option(help="Rows are in files; bytes of FileTier(cache_bytes=), such as 2G."),
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel=_TABLES,
+            help="Cache of tables in files, FileTier(cache_bytes=), as in 2G.",
+        ),
     ] = None,
     pass_batches: Annotated[
         int,
-        typer.Option(min=0, help="Batches of a pass, data.announce(batches=); needs --sharded."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            rich_help_panel=_TABLES,
+            help="Batches of a pass, data.announce(batches=); needs --sharded.",
+        ),
     ] = 0,
-    link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
+    link: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            metavar="GBIT",
+            rich_help_panel=_JOB,
+            help="Speed of the network link of a host, in Gbit/s.",
+        ),
+    ] = 10.0,
     cores: Annotated[
-        float | None, typer.Option(min=0.1, help="Cores of each host. [default: as many as here]")
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="N",
+            rich_help_panel=_JOB,
+            show_default="as many as here",
+            help="Cores of each host.",
+        ),
     ] = None,
     model_ms: Annotated[
         float,
         typer.Option(
-            "--model-ms", min=0, help="Milliseconds that a step of the model takes without tables."
+            "--model-ms",
+            min=0,
+            metavar="MS",
+            rich_help_panel=_STEP,
+            help="Time of a step of the model without tables, in milliseconds.",
         ),
     ] = 0.0,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Also run the ranks of one host here, and measure a step."),
+        typer.Option(
+            "--measure",
+            rich_help_panel=_STEP,
+            help="Run the ranks of one host here without a model, and measure a step.",
+        ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON on standard output.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Predict the shared memory and disk space of tables, and what a step exchanges.
+    """Predict whether tables fit in memory, and what a step costs.
 
-    The exit status is 1 if the tables do not fit in this host's shared memory.
+    With --rows: the memory and disk space of tables, from the layout of the store, and the time of
+    a step, from a few measured constants. With --data: the number of ids of each feature of files,
+    and the expected_rows to set. The exit status is 1 if the tables do not fit in this host's
+    shared memory.
 
-    Sizes are computed from the store's layout. The time of a step is computed from a few measured
-    constants; --measure runs a job without a model on this host.
-
-    Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
-
-    --data counts the ids in files, and shows the expected_rows of each table's TableConfig.
-
-    Example: tfhybrid plan --data day_*.parquet --features user,item --dim 16
+    $ tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
+    $ tfhybrid plan --data day_*.parquet --features user,item --dim 16
     """
+    from tfhybrid.core import native
+    from tfhybrid.settings import shm_directory
+
     if optimizer not in _STATES:
         raise ConfigError(f"--optimizer must be one of {[*_STATES]}. Received: {optimizer!r}")
     _check_source(context, rows, data)
@@ -165,6 +251,8 @@ def plan(
             f"--hosts. Received: --pass-batches {pass_batches}, --hosts {hosts}, {sharded=}"
         )
 
+    from tfhybrid.store.table_memory import TableShape, bytes_of
+
     def of_host(rows: int) -> TableBytes:
         """Returns the memory of a table on one host, and the size of its checkpoint."""
         rows_of_host = math.ceil(rows / hosts) if sharded else rows
@@ -172,6 +260,9 @@ def plan(
         return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
 
     if data is not None:
+        from tfhybrid.cli.data import data_plan
+        from tfhybrid.data.file_names import files_of
+
         file_format = format_of(
             format_,
             features=features,
@@ -189,6 +280,9 @@ def plan(
         counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
         _show_plan(counted | _memory(counted["tables"], free), _show_data, as_json)
         return
+    from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
+    from tfhybrid.planner.step_traffic import fast_tier_of
+
     count = parse_count(rows or "", "--rows")
     of_table = of_host(count)
     step = PlannedStep(
@@ -233,6 +327,9 @@ def plan(
     shape = TableShape(count, dim, floats, history, cache_bytes)
     predicted["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
     if measure:
+        from tfhybrid.planner.step_seconds import MeasuredWork
+        from tfhybrid.planner.step_seconds import measure as step_seconds
+
         rows_of_host = math.ceil(count / hosts) if sharded else count
         fitting = int(rows_of_host * free / (2 * predicted["peak"]))
         measured = max(1, min(rows_of_host, _MEASURED_ROWS, fitting))
@@ -275,6 +372,9 @@ def parse_count(text: str, option: str) -> int:
 
 def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> int:
     """Counts the tables that `placement="auto"` would shard on hosts like this one."""
+    from tfhybrid.config.placement import Sharded
+    from tfhybrid.store.auto_placement import USABLE, choose
+
     room, sharded = int(USABLE * free), 0
     for _ in range(tables):
         choice = choose(shape, hosts, room)
@@ -344,6 +444,8 @@ def _show_memory(predicted: dict[str, Any]) -> None:
 
 
 def _show_data(predicted: dict[str, Any]) -> None:
+    from tfhybrid.cli.data import data_plan
+
     data_plan.show_counts(predicted)
     _show_memory(predicted)
 

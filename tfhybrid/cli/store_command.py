@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.filesize import decimal
@@ -14,31 +14,44 @@ from tfhybrid.cli.terminal.console import (
     show_json,
     show_table,
 )
-from tfhybrid.core import native
+from tfhybrid.cli.terminal.help_page import CommandApp
+from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import StoreError
-from tfhybrid.monitoring.report import StoreReport, report_stores
 from tfhybrid.settings import shm_directory
 
-app = typer.Typer(no_args_is_help=True)
+if TYPE_CHECKING:
+    from tfhybrid.monitoring.report import StoreReport
+
+app = CommandApp()
 
 ShmDirectory = Annotated[
     str | None,
     typer.Option(
-        "--shm-dir", help="Directory of stores; defaults to $TFHYBRID_SHM_DIR or /dev/shm."
+        "--shm-dir",
+        metavar="DIRECTORY",
+        show_default="$TFHYBRID_SHM_DIR or /dev/shm",
+        help="Directory of stores.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store list` shows it.")]
 
 
 @app.callback()
 def store() -> None:
-    """Show the tables in this host's memory, and remove those of dead jobs."""
+    """Show the tables in this host's memory, and remove those of dead jobs.
+
+    The commands only read shared memory, and do not affect a running job.
+    """
 
 
 @app.command("list")
 def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
-    """Show this user's stores: jobs, processes, rows and bytes."""
+    """List this user's stores, of running and dead jobs.
+
+    Shows the processes, rows and bytes of each job on this host.
+    """
+    from tfhybrid.monitoring.report import report_stores
+
     stores = report_stores(shm_dir or shm_directory())
     if as_json:
         show_json([as_dict(each) for each in stores])
@@ -63,7 +76,10 @@ def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
 
 @app.command("show")
 def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
-    """Show a job's tables and ranks on this host."""
+    """Show a job's tables and ranks on this host.
+
+    $ tfhybrid store show ctr
+    """
     report = find(job, shm_dir)
     if as_json:
         show_json(as_dict(report))
@@ -79,7 +95,13 @@ def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None
 
 @app.command()
 def remove(job: Job, shm_dir: ShmDirectory = None) -> None:
-    """Remove the store of a job whose processes are all dead, and free its memory."""
+    """Remove the store of a dead job, and free its memory.
+
+    Refuses while a process of the job is alive. A job that would resume from memory starts from its
+    newest checkpoint instead.
+    """
+    from tfhybrid.core import native
+
     size = native.remove_store(shm_dir or shm_directory(), job)
     show(plain(f"Removed the store of {job}: {decimal(size)}"))
 
@@ -94,6 +116,8 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
     Raises:
         StoreError: The directory has no store of this job; the message lists the jobs.
     """
+    from tfhybrid.monitoring.report import report_stores
+
     directory = shm_dir or shm_directory()
     stores = report_stores(directory)
     for each in stores:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 from rich.filesize import decimal
-from rich.table import Table
 
 from tfhybrid.cli.store_command import (
     Job,
-    Json,
     ShmDirectory,
     as_dict,
     find,
@@ -26,11 +23,12 @@ from tfhybrid.cli.terminal.console import (
     show,
     show_json,
 )
-from tfhybrid.cli.terminal.node_table import nodes_table
-from tfhybrid.cluster import launching
-from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.monitoring import metrics
-from tfhybrid.monitoring.report import PassReport, StoreReport
+from tfhybrid.cli.terminal.options import Interval, Json, Prometheus
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tfhybrid.monitoring.report import PassReport, StoreReport
 
 _RATES = {"updates": "updates/s", "new_rows": "new rows/s", "evicted_rows": "evicted/s"}
 _OF_PASSES = {
@@ -45,34 +43,43 @@ _OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
 
 def top(
     job: Job,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
+    interval: Interval = 2.0,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Number of readings; by default until the job ends.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", show_default="until the job ends", help="Number of readings."
+        ),
     ] = None,
     shm_dir: ShmDirectory = None,
     as_json: Json = False,
-    prometheus: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="Serve Prometheus on this port instead of showing a table."
-        ),
-    ] = None,
+    prometheus: Prometheus = None,
     nodes: Annotated[
         Path | None,
-        typer.Option(help="Cluster file of the nodes that own the tables; shows the nodes too."),
+        typer.Option(
+            metavar="FILE", help="Cluster file of the nodes that own the tables, to show them too."
+        ),
     ] = None,
 ) -> None:
-    """Watch a job's tables: rows, updates per second, new and evicted keys.
+    """Watch the tables of a running job.
 
-    It only reads counters in shared memory, so it does not slow down the job. It ends when the job
-    ends, or at Ctrl-C. Tables on embedding nodes have no rows on this host: pass --nodes.
+    Shows rows, updates per second, and new and evicted keys, until the job ends or Ctrl-C. Reads
+    only counters in shared memory, which does not slow the job down. Tables on embedding nodes have
+    no rows on this host: add --nodes.
 
-    With --prometheus it serves the tables and ranks of this host at http://HOST:PORT/metrics. Other
+    With --prometheus, http://HOST:PORT/metrics tells about the tables and ranks of this host. Other
     metrics of the job (samples, phases, checkpoints) need tfhybrid.metrics.serve() in the job.
+
+    $ tfhybrid top ctr --interval 5
     """
     if prometheus is not None:
         _answer(job, shm_dir, prometheus, interval, count)
         return
+    from rich.console import Group
+
+    from tfhybrid.cli.terminal.node_table import nodes_table
+    from tfhybrid.cluster import launching
+    from tfhybrid.cluster.cluster_file import Cluster
+
     before, at = find(job, shm_dir), time.monotonic()
     cluster = None if nodes is None else Cluster.read(nodes)
     looks = itertools.count() if count is None else range(count)
@@ -94,6 +101,8 @@ def top(
 
 
 def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, Any]:
+    from tfhybrid.monitoring import metrics
+
     return {
         "rates": metrics.rates(before, now, seconds),
         "pass_rates": metrics.pass_rates(before.passes, now.passes, seconds),
@@ -102,6 +111,7 @@ def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str
 
 def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
     """Serves Prometheus until the job ends, or for `count` intervals."""
+    from tfhybrid.monitoring import metrics
     from tfhybrid.monitoring.prometheus import Endpoint
 
     find(job, shm_dir)  # fails now rather than at the first request
@@ -124,6 +134,10 @@ def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
         now: Current report.
         seconds: Time between the two reports.
     """
+    from rich.table import Table
+
+    from tfhybrid.monitoring import metrics
+
     by_table = metrics.rates(before, now, seconds)
     title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
     in_files = any(table.file_bytes for table in now.tables)
@@ -147,6 +161,8 @@ def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
 
 def _about_passes(before: PassReport, now: PassReport, seconds: float) -> str:
     """Describes the fast tier and the rates of passes, in two lines."""
+    from tfhybrid.monitoring import metrics
+
     rates = metrics.pass_rates(before, now, seconds)
     counted = [f"{rates[name]:,.0f} {what}" for name, what in _OF_PASSES.items()]
     received = decimal(round(rates["pass_received_bytes"]))

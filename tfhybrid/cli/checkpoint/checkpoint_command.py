@@ -1,4 +1,7 @@
-"""`tfhybrid checkpoint`: commands and options. Other modules of this package do the work."""
+"""`tfhybrid checkpoint`: commands and options. Other modules of this package do the work.
+
+They are imported by the commands, so that help and completion are quick.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +10,66 @@ from typing import Annotated
 
 import typer
 
-from tfhybrid.checkpoint import storage
-from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of, locate, steps
-from tfhybrid.cli.checkpoint import (
-    difference,
-    summary,
-    table_export,
-    table_import,
-    table_rows,
-    verification,
-)
 from tfhybrid.cli.terminal.console import (
     plain,
     show,
     show_error,
     show_json,
 )
+from tfhybrid.cli.terminal.help_page import CommandApp
+from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True)
+app = CommandApp()
 
 Directory = Annotated[
-    str, typer.Argument(help="Directory of checkpoints, or the folder of one: a path or a URL.")
+    str,
+    typer.Argument(help="Directory of checkpoints, or folder of one checkpoint; a path or a URL."),
 ]
-Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; the newest by default.")]
-TableName = Annotated[str, typer.Option("--table", help="Name of the table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
+Step = Annotated[
+    int | None,
+    typer.Option(metavar="N", show_default="the newest", help="Step of the checkpoint."),
+]
+TableName = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the table.")]
 
 
 @app.callback()
 def checkpoint() -> None:
-    """Show, check, compare, export and change checkpoints."""
+    """Show, check, compare, export and change checkpoints.
+
+    The commands read files only: no job has to run, and TensorFlow is imported for URLs alone.
+    """
 
 
 @app.command()
 def inspect(
     directory: Directory,
     step: Step = None,
-    table: Annotated[str | None, typer.Option(help="Show this table.")] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Table to show instead of the checkpoint.")
+    ] = None,
     key: Annotated[
-        list[int] | None, typer.Option(help="Show the row of this key; needs --table; repeatable.")
+        list[int] | None,
+        typer.Option(metavar="KEY", help="Key whose row to show; needs --table; repeatable."),
     ] = None,
     string: Annotated[
         list[str] | None,
-        typer.Option(help="Show the row of this string's key; needs --table; repeatable."),
+        typer.Option(
+            metavar="TEXT", help="String whose key's row to show; needs --table; repeatable."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a checkpoint's contents; with --table, statistics of its embeddings, or some rows."""
+    """Show the contents of a checkpoint, of a table, or of some rows.
+
+    Without --table: step, time, versions, and the size of each table. With --table: the range of
+    its keys, the norms of its embeddings, rows with NaN, and its first rows.
+
+    $ tfhybrid checkpoint inspect checkpoints/ --table item --key 7
+    """
+    from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
+    from tfhybrid.cli.checkpoint import summary, table_rows
+
     stored = StoredCheckpoint.open(locate(directory, step))
     if key or string:
         if table is None:
@@ -80,7 +95,17 @@ def verify(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check every file: sizes, checksums, shapes, one row per key. Exit status 1 if one is bad."""
+    """Check that every file of a checkpoint is intact.
+
+    Compares sizes, checksums and shapes, and checks that each key has one row. Damage is named on
+    standard error, and the exit status is then 1.
+
+    $ tfhybrid checkpoint verify checkpoints/ --all
+    """
+    from tfhybrid.checkpoint import storage
+    from tfhybrid.checkpoint.stored import folder_of, locate, steps
+    from tfhybrid.cli.checkpoint import verification
+
     if every and step is not None:
         raise ConfigError(f"--all cannot be combined with --step. Received: --step {step}")
     path = storage.location(directory)
@@ -100,11 +125,21 @@ def verify(
 
 @app.command()
 def diff(
-    a: Annotated[str, typer.Argument(help="A checkpoint's folder, or a directory's newest.")],
-    b: Annotated[str, typer.Argument(help="The checkpoint to compare it with.")],
+    a: Annotated[
+        str, typer.Argument(help="Folder of the older checkpoint, or a directory, for its newest.")
+    ],
+    b: Annotated[str, typer.Argument(help="Folder or directory of the newer checkpoint.")],
     as_json: Json = False,
 ) -> None:
-    """Show which rows and dense arrays of B were added, removed or changed since A."""
+    """Compare two checkpoints.
+
+    Shows which rows and dense arrays of B were added, removed or changed since A.
+
+    $ tfhybrid checkpoint diff checkpoints/step-0000000100 checkpoints/step-0000000200
+    """
+    from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
+    from tfhybrid.cli.checkpoint import difference
+
     stored_a, stored_b = (StoredCheckpoint.open(locate(each)) for each in (a, b))
     changes = difference.between(stored_a, stored_b)
     (show_json if as_json else difference.show_difference)(changes)
@@ -113,20 +148,32 @@ def diff(
 @app.command()
 def export(
     directory: Directory,
-    file: Annotated[Path, typer.Argument(help="The file to write: FILE.npz, FILE.parquet, ...")],
+    file: Annotated[Path, typer.Argument(help="File to write, such as item.npz or item.parquet.")],
     table: TableName,
     step: Step = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            "--format", help="npz | parquet | records; by default from the file's suffix."
+            "--format",
+            metavar="NAME",
+            show_default="the file's suffix",
+            help="Format of the file: npz, parquet or records.",
         ),
     ] = None,
     states: Annotated[
         bool, typer.Option("--states", help="Also write the optimizer state.")
     ] = False,
 ) -> None:
-    """Write a table's keys and embeddings to a NumPy or Parquet file, or as binary records."""
+    """Write a table's keys and embeddings to a file.
+
+    The file appears when it is complete, and replaces an older one. The format records is binary
+    and is read by tfhybrid.checkpoint.RecordFile.
+
+    $ tfhybrid checkpoint export checkpoints/ item.parquet --table item --states
+    """
+    from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
+    from tfhybrid.cli.checkpoint import table_export
+
     stored = StoredCheckpoint.open(locate(directory, step))
     rows = table_export.export_table(stored, table, file, kind=kind, states=states)
     show(plain(f"{file}: {rows} rows of table {table}"))
@@ -138,21 +185,29 @@ def export(
 @app.command("import")
 def import_(
     directory: Directory,
-    file: Annotated[Path, typer.Argument(help="Keys and embeddings: FILE.npz or FILE.parquet.")],
+    file: Annotated[Path, typer.Argument(help="File of keys and embeddings, .npz or .parquet.")],
     table: TableName,
     output: Annotated[
-        Path, typer.Option(help="Directory for the new checkpoint, which has the same step.")
+        Path,
+        typer.Option(
+            metavar="DIRECTORY", help="Directory for the new checkpoint, which has the same step."
+        ),
     ],
     step: Step = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Drop rows that are not in the file.")
     ] = False,
 ) -> None:
-    """Copy a checkpoint and take a table's rows from a file; the original is not changed.
+    """Copy a checkpoint, with a table's rows from a file.
 
-    A row of the file replaces the row with the same key, or is added. Its optimizer state starts
-    fresh unless the file contains states (`export --states`).
+    The original is not changed. A row of the file replaces the row with the same key, or is added.
+    Its optimizer state starts fresh, unless the file was written by export --states.
+
+    $ tfhybrid checkpoint import checkpoints/ item.npz --table item --output edited/
     """
+    from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
+    from tfhybrid.cli.checkpoint import table_import
+
     stored = StoredCheckpoint.open(locate(directory, step))
     copy, rows = table_import.import_table(stored, table, file, output, replace=replace)
     show(plain(f"{copy}: {rows} rows in table {table}"))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from tfhybrid.data.formats.format import Format
+from tfhybrid.data.formats.label import Label
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.ragged import Ragged
 
@@ -38,12 +39,13 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
     """
     units = file_format.units(source)
     rows = sum(unit.rows for unit in units)
+    label_name = _label_name(file_format)
     size = source.stat().st_size
     unfinished = target.with_name(f".{target.name}-{os.getpid()}")
     writer, done = None, 0
     try:
         for unit in units:
-            table = arrow_table(file_format.read_unit(unit))
+            table = arrow_table(file_format.read_unit(unit), label_name)
             writer = writer or pa.parquet.ParquetWriter(unfinished, table.schema)
             writer.write_table(table, ROW_GROUP)
             through = size * (unit.first_row + unit.rows) // max(rows, 1)
@@ -57,16 +59,28 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
     return rows
 
 
-def arrow_table(clicks: Clicks) -> pa.Table:
+def arrow_table(clicks: Clicks, label_name: str = "label") -> pa.Table:
     """Returns samples as an Arrow table: int64 keys, float32 numbers, labels, and lists of these.
-
-    A single label is called `label`; several keep their columns' names.
 
     Args:
         clicks: Samples of a `tfhybrid.data.Format`.
+        label_name: Name of the label's column, if there is a single label. Several labels keep
+            their names.
     """
-    columns = {**clicks.features, **clicks.dense, **clicks.labels}
+    columns = {**clicks.features, **clicks.dense}
+    if isinstance(clicks.label, dict):
+        columns |= clicks.label
+    else:  # a column that is a feature too keeps its name for the feature
+        columns["label" if label_name in columns else label_name] = clicks.label
     return pa.table({name: _arrow(column) for name, column in columns.items()})
+
+
+def _label_name(file_format: Format) -> str:
+    """Returns the name of a format's only label column, for formats that name their labels."""
+    label = getattr(file_format, "label", "label")
+    if isinstance(label, Label):
+        return label.column
+    return label if isinstance(label, str) else "label"
 
 
 def _arrow(column: np.ndarray | Ragged) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -25,16 +27,32 @@ from tfhybrid.cli.data.sample_format import (
     format_of,
 )
 from tfhybrid.cli.terminal.console import progress, show
+from tfhybrid.cli.terminal.help_page import CommandApp
 from tfhybrid.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Files of samples.")
+app = CommandApp()
+
+
+@app.callback()
+def data() -> None:
+    """Convert files of samples."""
 
 
 @app.command()
 def convert(
-    sources: Annotated[list[Path], typer.Argument(help="Files to read.", exists=True)],
-    output: Annotated[Path, typer.Option(help="Folder for a NAME.parquet of each file.")],
-    format_: Annotated[str, typer.Option("--format", help=" | ".join(FORMATS))],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Files to read.", exists=True)
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder for the new files, one NAME.parquet for each file."
+        ),
+    ],
+    format_: Annotated[
+        str,
+        typer.Option("--format", metavar="NAME", help=f"Format of FILES: {', '.join(FORMATS)}."),
+    ],
     features: Features = None,
     strings: Strings = None,
     lists: Lists = None,
@@ -50,14 +68,13 @@ def convert(
     bucketize: Bucketize = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace existing files.")] = False,
 ) -> None:
-    """Write files as Parquet, which is read many times faster than text.
+    """Convert files to Parquet, which is read many times faster than text.
 
-    The options are those of the formats of `tfhybrid.data`; strings are hashed to keys during
-    conversion.
+    Columns keep their names; strings become int64 keys. A file appears when it is complete. The
+    options are the arguments of the formats in tfhybrid.data.
 
-    tfhybrid data convert day_*.csv.gz --output days/ --format csv --features user,item
-
-    tfhybrid data convert train.txt --output criteo/ --format criteo
+    $ tfhybrid data convert day_*.csv.gz --output days/ --format csv --features user,item
+    $ tfhybrid data convert train.txt --output criteo/ --format criteo
     """
     format_of_sources = format_of(
         format_,
@@ -79,13 +96,25 @@ def convert(
 
     from tfhybrid.cli.data import conversion
 
-    output.mkdir(parents=True, exist_ok=True)
-    rows = 0
-    with progress("Converting", sum(source.stat().st_size for source in sources)) as advance:
+    rows, total = 0, sum(source.stat().st_size for source in sources)
+    with _folder(output), progress("Converting", total) as advance:
         for source, target in targets.items():
             rows += conversion.convert(format_of_sources, source, target, advance)
     size = sum(target.stat().st_size for target in targets.values())
     show(f"{output}: {rows:,} samples in {len(targets)} file(s), {size / 1e6:,.1f} MB")
+
+
+@contextlib.contextmanager
+def _folder(path: Path) -> Iterator[None]:
+    """Creates a folder for the block; removes the new folders if the block leaves them empty."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in new:
+            with contextlib.suppress(OSError):  # it has files
+                folder.rmdir()
 
 
 def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Path]:

@@ -20,22 +20,105 @@ FORMATS = {
     "parquet": ("Parquet", "parquet"),
 }
 
-Features = Annotated[str | None, typer.Option(help="Columns of keys: a,b,c.")]
-Strings = Annotated[str | None, typer.Option(help="Columns of strings, to be hashed.")]
-Lists = Annotated[str | None, typer.Option(help="Columns with any number of keys.")]
-Dense = Annotated[str | None, typer.Option(help="Columns of numbers.")]
-LabelColumns = Annotated[str | None, typer.Option("--label", help="Label column, or several: a,b.")]
-LabelKind = Annotated[str | None, typer.Option(help="Kind of label: click | number | class.")]
-Positive = Annotated[
-    float | None, typer.Option(help="The label is 1 if the column is at least this.")
+_COLUMNS = "Columns of the files"
+_LAYOUT = "Layout of the files"
+
+Features = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of keys, whole numbers."),
 ]
-MissingKey = Annotated[int | None, typer.Option(help="Key for a missing value.")]
-MissingValue = Annotated[float | None, typer.Option(help="Number for a missing value.")]
-Columns = Annotated[str | None, typer.Option(help="All columns of CSV without a header: a,b,c.")]
-Delimiter = Annotated[str | None, typer.Option(help="Separator of columns in CSV.")]
-Separator = Annotated[str | None, typer.Option(help="Separator of a list's keys in CSV.")]
+Strings = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of strings, hashed to keys."
+    ),
+]
+Lists = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B", rich_help_panel=_COLUMNS, help="Columns with any number of keys per sample."
+    ),
+]
+Dense = Annotated[
+    str | None, typer.Option(metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of numbers.")
+]
+LabelColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        metavar="A,B",
+        rich_help_panel=_COLUMNS,
+        show_default="label",
+        help="Label column, or several.",
+    ),
+]
+LabelKind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        rich_help_panel=_COLUMNS,
+        show_default="click",
+        help="Kind of the labels: click (0 or 1), number, or class (whole numbers from 0).",
+    ),
+]
+Positive = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        rich_help_panel=_COLUMNS,
+        help="Threshold of clicks: the label is 1 if the column is at least X, else 0.",
+    ),
+]
+MissingKey = Annotated[
+    int | None,
+    typer.Option(
+        metavar="KEY",
+        rich_help_panel=_LAYOUT,
+        show_default="an error",
+        help="Key for a missing value.",
+    ),
+]
+MissingValue = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        rich_help_panel=_LAYOUT,
+        show_default="an error",
+        help="Number for a missing value.",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        rich_help_panel=_LAYOUT,
+        show_default="the first line",
+        help="All columns of CSV files without a header.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHAR",
+        rich_help_panel=_LAYOUT,
+        show_default="a comma",
+        help="Separator of the columns of CSV.",
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHAR",
+        rich_help_panel=_LAYOUT,
+        show_default="|",
+        help="Separator of the keys of a list in CSV.",
+    ),
+]
 Bucketize = Annotated[
-    bool | None, typer.Option("--bucketize", help="Read Criteo's numbers as features.")
+    bool | None,
+    typer.Option(
+        "--bucketize", rich_help_panel=_COLUMNS, help="Read Criteo's numbers as features."
+    ),
 ]
 
 
@@ -66,7 +149,10 @@ def format_of(name: str, **options: Any) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if unknown := given.keys() - fields.keys():
         flags = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(unknown))
-        raise ConfigError(f"Files of {name} have no such option. Received: {flags}")
+        advice = ""
+        if name == "parquet" and unknown & {"lists", "strings"}:
+            advice = ", because they tell the types of their columns: name these in --features"
+        raise ConfigError(f"Files of {name} have no such option{advice}. Received: {flags}")
     if "features" in fields and not given.keys() & {"features", "strings", "lists"}:
         named = [f"--{each}" for each in ("features", "strings", "lists") if each in fields]
         raise ConfigError(f"Files of {name} need {' or '.join(named)}. Received: none")

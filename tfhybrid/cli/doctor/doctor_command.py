@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any
@@ -21,7 +21,8 @@ from tfhybrid.cli.doctor.findings import (
     find_all,
 )
 from tfhybrid.cli.doctor.host_ports import unreached
-from tfhybrid.cli.terminal.console import plain, show, show_json
+from tfhybrid.cli.terminal.console import plain, show, show_json, waiting
+from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
 
 _SECONDS = 300
@@ -40,27 +41,45 @@ def doctor(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="Check these hosts over ssh, written as for horovodrun -H: host1:4,host2:4."
+            metavar="HOST:N,...",
+            show_default="this host",
+            help="Hosts to check over ssh, written as for horovodrun -H.",
         ),
     ] = None,
     identity: Annotated[
-        str | None, typer.Option("--ssh-identity-file", help="Key for ssh, as for horovodrun.")
+        str | None,
+        typer.Option(
+            "--ssh-identity-file", metavar="FILE", help="Private key for ssh, as for horovodrun."
+        ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as for horovodrun.")
+        int | None,
+        typer.Option(
+            "--ssh-port",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            show_default="ssh's own",
+            help="Port of the sshd of the hosts, as for horovodrun.",
+        ),
     ] = None,
     files: Annotated[
         str | None,
-        typer.Option(help="Measure the disk of this directory, as for storage=FileTier(PATH)."),
+        typer.Option(
+            metavar="DIRECTORY", help="Directory for tables in files, whose disk to measure."
+        ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON on standard output.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Find what would make a job fail or slow, and say how to fix it.
+    """Find what would make a job fail or slow.
 
-    The exit status is 1 if there is an error. Other hosts must have Python with tfhybrid under the
-    same path as this one.
+    Checks the installation, memory, limits and network of this machine, or of the hosts of a job,
+    and says how to fix what it finds. Takes up to a minute, since TensorFlow and Horovod are
+    imported. Other hosts must have Python with tfhybrid under the same path as this one. The exit
+    status is 1 if a finding is an error.
+
+    $ tfhybrid doctor
+    $ tfhybrid doctor --hosts host1:4,host2:4
     """
     by_host: dict[str, list[Finding]] = {}
     if hosts is None:
@@ -70,10 +89,11 @@ def doctor(
         options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
         options += ["-o", "StrictHostKeyChecking=no"]  # as horovodrun does
         options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
-        with ThreadPoolExecutor(len(names)) as threads:
+        with waiting(f"Checking {', '.join(names)}"), ThreadPoolExecutor(len(names)) as threads:
             reports = threads.map(partial(_look_at, options, files), names)
             by_host = dict(zip(names, reports, strict=True))
-        by_host["all hosts"] = [*_compare(by_host), *_ports(options, by_host)]
+        with waiting("Connecting the hosts with each other"):
+            by_host["all hosts"] = [*_compare(by_host), *_ports(options, by_host)]
         for host, findings in by_host.items():
             if not as_json and findings:
                 show(plain(host, "bold"))
@@ -87,11 +107,19 @@ def doctor(
 
 def _look(files: str | None, *, show_each: bool) -> list[Finding]:
     findings = []
-    for finding in itertools.chain(find_all(), [] if files is None else [disk(files)]):
+    for finding in _all_here(files):
         findings.append(finding)
         if show_each:
             _show(finding)
     return findings
+
+
+def _all_here(files: str | None) -> Iterator[Finding]:
+    yield from find_all(lambda check: waiting(f"Checking {check}"))
+    if files is not None:
+        with waiting(f"Measuring the disk of {files}"):
+            finding = disk(files)
+        yield finding
 
 
 def _show(finding: Finding) -> None:

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from rich.filesize import decimal
 
 from tfhybrid._version import __version__
 from tfhybrid.cli.doctor import disk_speed
-from tfhybrid.core import native
 from tfhybrid.settings import environment_of_child, shm_directory, uses_legacy_keras
 
 _SECONDS = 120  # limit for importing TensorFlow
@@ -35,7 +35,7 @@ _LEAST_FILES = 4096
 _LEAST_READS = 10_000  # reads per second, of a disk for tables in files
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
 _LEAST_MAPS = 65530  # Linux's default
-_BUILD = Path(native.__file__).parents[1] / "ops" / "_build_info.json"
+_BUILD = Path(__file__).parents[2] / "ops" / "_build_info.json"
 _HOROVOD = """
 import json, horovod.tensorflow as hvd
 built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
@@ -86,10 +86,17 @@ class Finding:
         }
 
 
-def find_all() -> Iterator[Finding]:
-    """Runs all checks, and yields each finding as soon as it is known."""
+def find_all(around: Callable[[str], AbstractContextManager[None]]) -> Iterator[Finding]:
+    """Runs all checks, and yields each finding as soon as it is known.
+
+    Args:
+        around: Function that is called with the name of each check, such as "shared memory". It
+            returns the context in which the check runs.
+    """
     for check in CHECKS:
-        yield check()
+        with around(_LONG.get(check, check.__name__.replace("_", " "))):
+            finding = check()
+        yield finding
 
 
 def versions() -> Finding:
@@ -152,6 +159,8 @@ def shared_memory(directory: str | None = None) -> Finding:
     Args:
         directory: Directory to check. Defaults to the store's directory.
     """
+    from tfhybrid.core import native
+
     path = directory or shm_directory()
     what = f"store {path}"
     if not os.access(path, os.W_OK | os.X_OK):
@@ -307,6 +316,12 @@ def gpus() -> Finding:
     )
 
 
+# Names of the checks that take seconds, for people who wait.
+_LONG = {
+    tensorflow: "TensorFlow, which is imported in a process of its own",
+    horovod: "Horovod, which is imported in a process of its own",
+    gpus: "GPUs",
+}
 CHECKS: tuple[Callable[[], Finding], ...] = (
     *(versions, tensorflow, keras, horovod, shared_memory, huge_pages, memory_limit, remove_ipc),
     *(limits, processors, interfaces, gpus),

@@ -8,40 +8,42 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfhybrid.cli.stream import publications
-from tfhybrid.cli.stream.stream_top import top
+from tfhybrid.cli.stream.stream_top import Config, top
 from tfhybrid.cli.terminal.console import show
-from tfhybrid.cluster.node_options import set_up_logging
+from tfhybrid.cli.terminal.help_page import CommandApp
 from tfhybrid.errors import StreamError
-from tfhybrid.rpc.remote import Remote
-from tfhybrid.rpc.serving_calls import serve_calls
-from tfhybrid.stream import running
-from tfhybrid.stream.provider.provider_calls import RemoteProvider, provider_calls
-from tfhybrid.stream.queues.queue import Record
-from tfhybrid.stream.stream_settings import StreamSettings
+
+if TYPE_CHECKING:
+    from tfhybrid.stream.provider.provider_calls import RemoteProvider
+    from tfhybrid.stream.queues.queue import Record
 
 _log = logging.getLogger("tfhybrid.stream")
 
 _PAUSE_SECONDS = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Run and feed the processes of online training.")
+app = CommandApp()
 
-app.command()(publications.publish)
-app.command()(publications.rollback)
-app.command()(publications.serve)
-app.command()(publications.export)
-app.command()(top)
 
-Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
+@app.callback()
+def stream() -> None:
+    """Run, feed and watch the processes of online training."""
 
 
 @app.command()
 def sync(config: Config) -> None:
-    """Run the sync unit, which owns the weights, until SIGTERM."""
+    """Run the sync unit, until SIGTERM.
+
+    It owns the weights that trainers update, and publishes them. Its files are in `folder:` of
+    FILE.
+    """
+    from tfhybrid.rpc.serving_calls import serve_calls
+    from tfhybrid.stream.stream_settings import StreamSettings
+
     settings = StreamSettings.read(config)
     with closing(settings.sync_unit()) as unit:
         serve_calls(settings.sync, settings.token, unit.calls)
@@ -49,7 +51,14 @@ def sync(config: Config) -> None:
 
 @app.command()
 def provide(config: Config) -> None:
-    """Run the data provider, which leases rows to trainers, until SIGTERM."""
+    """Run the data provider, until SIGTERM.
+
+    It stores rows in queues and leases them to trainers. Start the sync unit before it.
+    """
+    from tfhybrid.rpc.serving_calls import serve_calls
+    from tfhybrid.stream.provider.provider_calls import provider_calls
+    from tfhybrid.stream.stream_settings import StreamSettings
+
     settings = StreamSettings.read(config)
     with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
         serve_calls(settings.provider, settings.token, provider_calls(provider))
@@ -59,17 +68,20 @@ def provide(config: Config) -> None:
 def run(
     config: Config,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one line per change.")
+        bool, typer.Option("--json", help="Print a line of JSON when a process starts or ends.")
     ] = False,
 ) -> None:
     """Run all processes of online training on this machine.
 
     They are the sync unit (which owns the weights), the data provider (which leases rows to
-    trainers) and the trainers of `trainers:`. `--json` prints a line when one starts or ends.
+    trainers) and the trainers under `trainers:` in FILE. A process that fails is started again.
+    Ends at SIGTERM, or when all trainers have ended with status 0.
 
-    A process that fails is started again. Ends at SIGTERM, or when all trainers have ended with
-    status 0.
+    $ tfhybrid stream run stream.yaml
     """
+    from tfhybrid.cluster.node_options import set_up_logging
+    from tfhybrid.stream import running
+
     set_up_logging()
 
     def report(states: dict[str, Any]) -> None:
@@ -89,13 +101,29 @@ def run(
 @app.command()
 def feed(
     config: Config,
-    files: Annotated[list[Path], typer.Argument(help="Lines of JSON, or Arrow IPC streams.")],
-    rows: Annotated[int, typer.Option(min=1, help="Number of lines of JSON per record.")] = 1000,
+    files: Annotated[
+        list[Path], typer.Argument(help="Files with lines of JSON, or Arrow IPC streams.")
+    ],
+    rows: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Lines of JSON in a record of a queue.")
+    ] = 1000,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Maximum number of lines of JSON per second.")
+        float | None,
+        typer.Option(
+            min=0.001, metavar="N", show_default="no limit", help="Lines of JSON per second."
+        ),
     ] = None,
 ) -> None:
-    """Put the rows of files into their queues. Feeding a file again changes nothing."""
+    """Put the rows of files into their queues.
+
+    A data provider must run. Each row is put once: feeding a file again changes nothing.
+
+    $ tfhybrid stream feed stream.yaml clicks-*.jsonl
+    """
+    from tfhybrid.rpc.remote import Remote
+    from tfhybrid.stream.provider.provider_calls import RemoteProvider
+    from tfhybrid.stream.stream_settings import StreamSettings
+
     settings = StreamSettings.read(config)
     provider = RemoteProvider(Remote(settings.provider, settings.token, "feed", "provider"))
     begun, sent = time.monotonic(), 0
@@ -107,6 +135,13 @@ def feed(
             new += _put(provider, str(file.absolute()), number, record)
             sent += count
         typer.echo(f"{file}: {new} new rows")
+
+
+app.command()(publications.publish)
+app.command()(publications.rollback)
+app.command()(publications.serve)
+app.command()(publications.export)
+app.command()(top)
 
 
 def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -> int:
@@ -124,6 +159,8 @@ def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -
 
 def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
     """Yields (number of lines, record) of a file. An Arrow stream is one record and counts as 1."""
+    from tfhybrid.stream.queues.queue import Record
+
     content = file.read_bytes()
     if content.lstrip()[:1] != b"{":
         yield 1, Record(content)

@@ -6,10 +6,9 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from tfhybrid.cli.terminal.console import (
     live,
@@ -17,16 +16,22 @@ from tfhybrid.cli.terminal.console import (
     show,
     show_json,
 )
+from tfhybrid.cli.terminal.options import Interval, Json, Prometheus
 from tfhybrid.errors import StreamError
-from tfhybrid.monitoring.metrics import STREAM_LAG, Metric
-from tfhybrid.rpc.remote import Remote
-from tfhybrid.stream.provider.routes import Routes
-from tfhybrid.stream.stream_settings import StreamSettings
-from tfhybrid.stream.sync_unit.stats import from_dict
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tfhybrid.monitoring.metrics import Metric
+    from tfhybrid.rpc.remote import Remote
+    from tfhybrid.stream.stream_settings import StreamSettings
 
 _PATIENCE_SECONDS = 2.0
 
-Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
+Config = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="Settings of the stream, such as stream.yaml."),
+]
 
 
 class Processes:
@@ -41,6 +46,12 @@ class Processes:
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:
+        from tfhybrid.cluster.node_options import parsed_address
+        from tfhybrid.rpc.remote import Remote
+        from tfhybrid.stream.provider.routes import Routes
+
+        for address in readers:
+            parsed_address(address)  # fails now rather than at every reading
         self._models = Routes(**settings.routes).models
 
         def remote(address: str, peer: str) -> Remote:
@@ -59,6 +70,8 @@ class Processes:
         Returns:
             Pairs of a metric and its values by label.
         """
+        from tfhybrid.monitoring.metrics import STREAM_LAG
+
         self.silent = []
         lag: dict[str, float] = {}
         for model in self._models:
@@ -68,6 +81,8 @@ class Processes:
         return [*of_provider, *(each for remote in self._others for each in self._stats(remote))]
 
     def _stats(self, remote: Remote) -> Iterator[tuple[Metric, dict[str, float]]]:
+        from tfhybrid.stream.sync_unit.stats import from_dict
+
         yield from from_dict(self._ask(remote, "stats", {}))
 
     def _ask(self, remote: Remote, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -82,23 +97,28 @@ class Processes:
 def top(
     config: Config,
     reader: Annotated[
-        list[str] | None, typer.Option(help="HOST:PORT of a read-only node; repeatable.")
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Number of readings; by default until Ctrl-C.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON on standard output.")
-    ] = False,
-    prometheus: Annotated[
-        int | None,
+        list[str] | None,
         typer.Option(
-            min=0, max=65535, help="Serve Prometheus on this port instead of showing a table."
+            metavar="HOST:PORT", help="Address of a read-only node to watch too; repeatable."
         ),
     ] = None,
+    interval: Interval = 2.0,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", show_default="until Ctrl-C", help="Number of readings."),
+    ] = None,
+    as_json: Json = False,
+    prometheus: Prometheus = None,
 ) -> None:
-    """Watch a stream: lag, staleness, publications and freshness. Ends at Ctrl-C."""
+    """Watch the lag, staleness and publications of a stream.
+
+    Asks the data provider, the sync unit and the read-only nodes, and names those that do not
+    answer. Ends at Ctrl-C.
+
+    $ tfhybrid stream top stream.yaml --reader localhost:7200
+    """
+    from tfhybrid.stream.stream_settings import StreamSettings
+
     processes = Processes(StreamSettings.read(config), reader or [])
     looks = itertools.count() if count is None else range(count)
     if prometheus is not None:
@@ -134,6 +154,8 @@ def drawn(metrics: list[tuple[Metric, dict[str, float]]], silent: list[str]) -> 
         metrics: Metrics, each with its values by label.
         silent: Error texts of the processes that did not answer; shown as the title.
     """
+    from rich.table import Table
+
     table = Table(title=plain("; ".join(silent)) if silent else None, title_justify="left")
     for column in ("metric", "of", "value", "meaning"):
         table.add_column(column, justify="right" if column == "value" else "left", overflow="fold")

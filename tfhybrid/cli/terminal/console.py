@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _output = Console(highlight=False, markup=False)
 _errors = Console(stderr=True, highlight=False, markup=False)
@@ -50,6 +50,8 @@ def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[
         rows: Texts of the cells, by row.
         text: Titles of the columns with texts, on the left; the others hold numbers, on the right.
     """
+    from rich.table import Table
+
     table = Table()
     for column in columns:
         table.add_column(column, justify="left" if column in text else "right", overflow="fold")
@@ -82,6 +84,8 @@ def live() -> Iterator[Callable[[RenderableType], None]]:
     if not _output.is_terminal:
         yield _output.print
         return
+    from rich.live import Live
+
     with Live(console=_output, auto_refresh=False) as screen:
         yield lambda table: screen.update(table, refresh=True)
 
@@ -97,9 +101,31 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     Yields:
         A function to call with the number of bytes done since its last call.
     """
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Progress(
         *columns, console=_errors, transient=True, disable=not _errors.is_terminal
     ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows what the command waits for during the block, if standard error is a terminal.
+
+    Args:
+        what: Text beside the moving sign, such as "Checking TensorFlow".
+    """
+    if not _errors.is_terminal:
+        yield
+        return
+    with _errors.status(plain(f"{what} ...")):
+        yield

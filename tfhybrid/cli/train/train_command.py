@@ -13,7 +13,7 @@ from tfhybrid.errors import ConfigError
 
 def train(
     settings: Annotated[
-        Path | None, typer.Argument(help="YAML file; docs/train.md lists every setting.")
+        Path | None, typer.Argument(metavar="FILE", help="Settings in YAML; see docs/train.md.")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Check the file without training.")
@@ -22,11 +22,14 @@ def train(
         bool, typer.Option("--schema", help="Print the JSON schema of the file, for editors.")
     ] = False,
 ) -> None:
-    """Train a model of tfhybrid.models on files, with checkpoints, metrics and export.
+    """Train a built-in model on files, as a YAML file describes.
 
-    Runs on one rank, or on many: horovodrun -np 8 tfhybrid train model.yaml
+    The file names the data, the model of tfhybrid.models, its tables, and where checkpoints,
+    metrics and the exported model go. Runs on one rank, or on all ranks of horovodrun. A job with
+    checkpoints resumes from the newest one when it is started again.
 
-    A job with checkpoints resumes from the newest one when it is started again.
+    $ tfhybrid train model.yaml --check
+    $ horovodrun -np 8 tfhybrid train model.yaml
     """
     # Imported here: importing pydantic takes longer than everything else in other commands.
     if schema:
