@@ -70,41 +70,6 @@ def plan(
             metavar="N", rich_help_panel=_TABLES, help="Final number of rows of a table, as in 50M."
         ),
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILES",
-            rich_help_panel=_FILES,
-            help="Files or patterns whose ids to count, instead of --rows.",
-        ),
-    ] = None,
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            rich_help_panel=_FILES,
-            help=f"Format of --data: {', '.join(FORMATS)}.",
-        ),
-    ] = "parquet",
-    features: Features = None,
-    strings: Strings = None,
-    lists: Lists = None,
-    label: LabelColumns = None,
-    label_kind: LabelKind = None,
-    positive: Positive = None,
-    missing_key: MissingKey = None,
-    columns: Columns = None,
-    delimiter: Delimiter = None,
-    separator: Separator = None,
-    shared: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TABLE=A,B",
-            rich_help_panel=_FILES,
-            help="Table that several features of --data share, as in items=item,liked; repeatable.",
-        ),
-    ] = None,
     dim: Annotated[
         int,
         typer.Option(
@@ -123,39 +88,6 @@ def plan(
         int,
         typer.Option(min=1, metavar="N", rich_help_panel=_TABLES, help="Number of equal tables."),
     ] = 1,
-    hosts: Annotated[
-        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Number of hosts.")
-    ] = 1,
-    ranks: Annotated[
-        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Ranks on each host.")
-    ] = 1,
-    batch: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=_STEP, help="Samples in the batch of a rank."
-        ),
-    ] = 4096,
-    keys: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=_STEP, help="Keys of a sample in each table."
-        ),
-    ] = 1,
-    zipf: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            metavar="X",
-            rich_help_panel=_STEP,
-            help="Skew of the keys: the k-th key is as frequent as k**-X; 0 if all are equal.",
-        ),
-    ] = 1.0,
-    bfloat16: Annotated[
-        bool,
-        typer.Option(
-            "--bfloat16", rich_help_panel=_STEP, help='Send gradients as wire_dtype="bfloat16".'
-        ),
-    ] = False,
     history: Annotated[
         bool,
         typer.Option(
@@ -187,6 +119,12 @@ def plan(
             help="Batches of a pass, data.announce(batches=); needs --sharded.",
         ),
     ] = 0,
+    hosts: Annotated[
+        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Number of hosts.")
+    ] = 1,
+    ranks: Annotated[
+        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Ranks on each host.")
+    ] = 1,
     link: Annotated[
         float,
         typer.Option(
@@ -206,6 +144,33 @@ def plan(
             help="Cores of each host.",
         ),
     ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=_STEP, help="Samples in the batch of a rank."
+        ),
+    ] = 4096,
+    keys: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=_STEP, help="Keys of a sample in each table."
+        ),
+    ] = 1,
+    zipf: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="X",
+            rich_help_panel=_STEP,
+            help="Skew of the keys: the k-th key is as frequent as k**-X; 0 if all are equal.",
+        ),
+    ] = 1.0,
+    bfloat16: Annotated[
+        bool,
+        typer.Option(
+            "--bfloat16", rich_help_panel=_STEP, help='Send gradients as wire_dtype="bfloat16".'
+        ),
+    ] = False,
     model_ms: Annotated[
         float,
         typer.Option(
@@ -224,6 +189,41 @@ def plan(
             help="Run the ranks of one host here without a model, and measure a step.",
         ),
     ] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILES",
+            rich_help_panel=_FILES,
+            help="Files or patterns whose ids to count, instead of --rows.",
+        ),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            rich_help_panel=_FILES,
+            help=f"Format of --data: {', '.join(FORMATS)}.",
+        ),
+    ] = "parquet",
+    shared: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE=A,B",
+            rich_help_panel=_FILES,
+            help="Table that several features of --data share, as in items=item,liked; repeatable.",
+        ),
+    ] = None,
+    features: Features = None,
+    strings: Strings = None,
+    lists: Lists = None,
+    label: LabelColumns = None,
+    label_kind: LabelKind = None,
+    positive: Positive = None,
+    missing_key: MissingKey = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    separator: Separator = None,
     as_json: Json = False,
 ) -> None:
     """Predict whether tables fit in memory, and what a step costs.
@@ -233,7 +233,7 @@ def plan(
     and the expected_rows to set. The exit status is 1 if the tables do not fit in this host's
     shared memory.
 
-    $ tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
+    $ tfhybrid plan --rows 50M --dim 16 --tables 2 --hosts 2 --ranks 8
     $ tfhybrid plan --data day_*.parquet --features user,item --dim 16
     """
     from tfhybrid.core import native

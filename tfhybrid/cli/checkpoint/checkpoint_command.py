@@ -135,7 +135,7 @@ def diff(
 
     Shows which rows and dense arrays of B were added, removed or changed since A.
 
-    $ tfhybrid checkpoint diff checkpoints/step-0000000100 checkpoints/step-0000000200
+    $ tfhybrid checkpoint diff old/ new/step-0000000200
     """
     from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
     from tfhybrid.cli.checkpoint import difference
@@ -203,7 +203,7 @@ def import_(
     The original is not changed. A row of the file replaces the row with the same key, or is added.
     Its optimizer state starts fresh, unless the file was written by export --states.
 
-    $ tfhybrid checkpoint import checkpoints/ item.npz --table item --output edited/
+    $ tfhybrid checkpoint import old/ item.npz --table item --output new/
     """
     from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
     from tfhybrid.cli.checkpoint import table_import

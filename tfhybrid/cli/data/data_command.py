@@ -73,7 +73,7 @@ def convert(
     Columns keep their names; strings become int64 keys. A file appears when it is complete. The
     options are the arguments of the formats in tfhybrid.data.
 
-    $ tfhybrid data convert day_*.csv.gz --output days/ --format csv --features user,item
+    $ tfhybrid data convert day.csv.gz --output days/ --format csv --features user
     $ tfhybrid data convert train.txt --output criteo/ --format criteo
     """
     format_of_sources = format_of(

@@ -108,7 +108,7 @@ def export(
     config: Config,
     model: Model,
     graph: Annotated[
-        Path, typer.Argument(help="Folder that tfhybrid.export.serving_graph has written.")
+        Path, typer.Argument(help="Graph that tfhybrid.export.serving_graph has written.")
     ],
     path: Annotated[Path, typer.Argument(help="Model base path of TensorFlow Serving.")],
     interval: Follow = 1.0,

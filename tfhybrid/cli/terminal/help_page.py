@@ -25,6 +25,7 @@ _REMARKS = {
     r"; x>=\S+?(?=])|x>=\S+?; |; required(?=])": "",
     r" *\[(required|x>=\S+)\]$": "",
     r"\[default: \(([^()]*)\)": r"[default: \1",
+    r" *\[default: no-[^]]*\]$": "",  # a flag that is not given
 }
 _UNBROKEN = "\u00a0"  # stands for a blank at which no line ends
 
@@ -200,7 +201,5 @@ def _readable(text: str) -> str:
     """Returns the help of an argument or option, with click's remarks in words."""
     for pattern, words in _REMARKS.items():
         text = re.sub(pattern, words, text)
-    start = text.rfind("[default: ")
-    if start < 0:
-        return text
-    return f"{text[:start].rstrip()} {text[start:].replace(' ', _UNBROKEN)}"
+    help_text, bracket, remarks = text.partition("  [")
+    return f"{help_text} [{remarks.replace(' ', _UNBROKEN)}" if bracket else help_text
