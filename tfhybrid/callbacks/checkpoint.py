@@ -20,6 +20,12 @@ from tfhybrid.errors import ConfigError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
+# What a rank sees of Ctrl-C depends on who started it.
+_CAUSES = {
+    signal.SIGINT: "Ctrl-C (SIGINT)",
+    signal.SIGTERM: "SIGTERM, which horovodrun also sends at Ctrl-C",
+}
+
 
 @renamed_attributes(full_every="full_every_saves")
 class Checkpoint(CollectiveCallback):
@@ -227,6 +233,6 @@ class Checkpoint(CollectiveCallback):
                 self._signals.give_back()
         if number is not None:
             if distributed.rank() == 0:
-                name = signal.Signals(number).name
-                _log.warning("Stopped by %s; step %d is saved in %s", name, step, self.directory)
+                cause = _CAUSES.get(signal.Signals(number), "a signal")
+                _log.warning("Stopped by %s; step %d is saved in %s", cause, step, self.directory)
             raise SystemExit(128 + number)

@@ -13,6 +13,7 @@ import numpy as np
 from tfhybrid.core import native
 from tfhybrid.core.meetings import Meeting, MeetingProgress
 from tfhybrid.core.update import Update, UpdateChoices
+from tfhybrid.errors import ConfigError
 
 # How long a rank waits for its leader to create a table; the leader may load data first.
 _OPEN_TIMEOUT_MS = 120_000
@@ -237,11 +238,11 @@ class Engine:
             files: `native` of a `tfhybrid.FileTier`. Default: rows are kept in memory.
 
         Raises:
-            TfhybridError: The table is open with another configuration, or the leader did not
-                create it within two minutes.
+            ConfigError: The name is not valid, or the table is open with another configuration.
+            TfhybridError: The leader did not create the table within two minutes.
         """
         config = native.TableConfigStruct(
-            name.encode(),
+            _encoded(name),
             dim,
             *initializer,
             seed,
@@ -497,3 +498,11 @@ class Engine:
     def _by_file(self, function: str) -> dict[str, int]:
         lines = native.text(function, self.handle).split("\n")[:-1]
         return {file: int(number) for number, file in (line.split(" ") for line in lines)}
+
+
+def _encoded(name: str) -> bytes:
+    """Returns a table's name for C, which would take a zero for its end."""
+    encoded = name.encode(errors="replace")  # of half a surrogate
+    if "\0" in name or encoded.decode() != name:
+        raise ConfigError(f"A table's name must be text without zeros. Received: {name!r}")
+    return encoded

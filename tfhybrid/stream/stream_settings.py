@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tfhybrid._deprecated import renamed_fields, renamed_keys
 from tfhybrid.cluster.cluster_file import read_role
-from tfhybrid.cluster.node_options import read_token
+from tfhybrid.cluster.node_options import parsed_address, read_token
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
 from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
@@ -114,6 +114,7 @@ class StreamSettings:
                 fields["lease"] = renamed_keys(fields["lease"], most_rows="max_rows")
             settings = cls(**fields)
             models = Routes(**settings.routes).models
+            settings._check_addresses()
             LeaseLength(**settings.lease)
             settings._check_publish(models)
             assert settings.schema
@@ -127,6 +128,13 @@ class StreamSettings:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not a valid stream.yaml: {error}") from error
         return settings
+
+    def _check_addresses(self) -> None:
+        for name in ("provider", "sync"):
+            try:
+                parsed_address(str(getattr(self, name)))
+            except ConfigError as error:
+                raise ValueError(f"{name}: {error}") from error
 
     def _check_publish(self, models: Collection[str]) -> None:
         unknown = sorted(set(self.publish_rules) - set(models))
