@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
+from tfhybrid.callbacks.checkpoint import Checkpoint
 from tfhybrid.callbacks.stop_signals import StopSignals
 
 pytestmark = pytest.mark.usefixtures("job", "interruptible")
@@ -82,3 +83,21 @@ def test_signals_are_as_before_afterwards(signals) -> None:
     signals.give_back()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (signal.SIGINT, "Stopped by Ctrl-C (SIGINT); step 0 is saved in"),
+        (signal.SIGTERM, "Stopped by SIGTERM, which horovodrun also sends at Ctrl-C; step 0"),
+    ],
+)
+def test_the_log_says_ctrl_c(tmp_path, caplog, number: int, text: str) -> None:
+    callback = Checkpoint(tmp_path)
+    model = SimpleNamespace(optimizer=SimpleNamespace(iterations=0))
+    callback.set_model(model)
+    callback._saved_step = 0
+    with caplog.at_level("WARNING"), pytest.raises(SystemExit) as ended:
+        callback._finish(number)
+    assert ended.value.code == 128 + number
+    assert text in caplog.text

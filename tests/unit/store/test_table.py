@@ -152,6 +152,14 @@ def test_a_name_is_taken_once(table) -> None:
         Table("item", tfhybrid.TableConfig(DIM))
 
 
+@pytest.mark.parametrize("name", ["it\0em", "\0", "it\ud800em"])
+def test_a_name_is_text(table, name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"A table's name must be text without zeros\. Received: '"
+    ):
+        Table(name, tfhybrid.TableConfig(DIM))
+
+
 def test_a_table_wants_init_first() -> None:
     tfhybrid.shutdown()
     with pytest.raises(NotInitializedError, match=r"tfhybrid\.init\(\)"):

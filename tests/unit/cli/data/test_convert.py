@@ -128,7 +128,38 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
 def test_what_cannot_be_converted_is_said_and_nothing_is_left(csv_file, tmp_path, options, message):
     said = run(csv_file, "--output", tmp_path / "out", *options, status=1)
     assert re.search(message, said), said
-    assert not [*tmp_path.glob("out/*")]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_conversion_leaves_folders_as_they_were(csv_file, tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    options = ("--format", "csv", "--features", "user")  # a value of `user` is missing
+    run(csv_file, "--output", there / "new" / "deep", *options, status=1)
+    run(csv_file, "--output", there, *options, status=1)
+    assert there.exists()
+    assert not [*there.iterdir()]
+
+
+def test_the_label_keeps_its_name(tmp_path):
+    source = tmp_path / "day.csv"
+    source.write_text("click,user\n1,7\n0,8\n")
+    run(source, "--output", tmp_path, "--format", "csv", "--features", "user", "--label", "click")
+    target = tmp_path / "day.parquet"
+    assert pyarrow.parquet.read_schema(target).names == ["user", "click"]
+    arguments = ["--data", str(target), "--features", "user", "--label", "click", "--json"]
+    planned = CliRunner().invoke(app, ["plan", *arguments])
+    assert planned.exit_code == 0, planned.output
+
+
+def test_a_label_that_is_a_number_too_does_not_replace_it(tmp_path):
+    source = tmp_path / "day.csv"
+    source.write_text("stars,user\n4,7\n1,8\n")
+    columns = ("--features", "user", "--dense", "stars", "--label", "stars", "--positive", "3")
+    run(source, "--output", tmp_path, "--format", "csv", *columns)
+    found = Parquet(["user"], dense=["stars"]).read(tmp_path / "day.parquet")
+    assert found.label.tolist() == [1, 0]
+    assert found.dense["stars"].ravel().tolist() == [4, 1]
 
 
 def test_files_that_are_there_stay_unless_told_otherwise(csv_file, tmp_path):

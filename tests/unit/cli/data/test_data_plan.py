@@ -111,3 +111,9 @@ def test_a_shared_table_of_no_feature_is_refused(tmp_path, days) -> None:
     options = ("--data", tmp_path / "*.parquet", "--features", "user")
     assert "Received: ['itm']" in run(*options, "--shared", "items=itm", status=1).output
     assert "TABLE=FEATURE" in run(*options, "--shared", "items", status=1).output
+
+
+def test_lists_of_parquet_are_features(tmp_path, days) -> None:
+    result = run("--data", tmp_path / "*.parquet", "--lists", "liked", status=1)
+    assert "they tell the types of their columns: name these in --features" in result.stderr
+    assert "Received: --lists" in result.stderr

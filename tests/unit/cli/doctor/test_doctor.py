@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,12 +10,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.support.keras_versions import needs_keras_3
 from tfhybrid.cli.doctor import findings
 from tfhybrid.cli.doctor.findings import Level
 from tfhybrid.cli.main import app
+from tfhybrid.cli.terminal import console
 
 DOCTOR = [sys.executable, "-m", "tfhybrid.cli", "doctor"]
 
@@ -104,6 +107,17 @@ def test_gpus_that_horovod_cannot_use_are_a_warning(tensorflow, mend, monkeypatc
     assert found.level == Level.WARNING
     assert "TensorFlow uses 1, but Horovod was not built for GPUs" in found.state
     assert mend in found.mend
+
+
+def test_on_a_terminal_it_says_what_it_waits_for(monkeypatch) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(console, "_errors", terminal)
+    checks = (findings.versions, findings.limits)
+    monkeypatch.setattr(findings, "CHECKS", checks)
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert [*json.loads(result.stdout)] == ["this host"]
+    assert "Checking versions ..." in terminal.file.getvalue()
+    assert "Checking limits ..." in terminal.file.getvalue()
 
 
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])
