@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -30,6 +30,7 @@ _REMARKS = {
 _UNBROKEN = "\u00a0"  # stands for a blank at which no line ends
 
 _Row = tuple[str, str]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class CommandApp(typer.Typer):
@@ -40,12 +41,18 @@ class CommandApp(typer.Typer):
     """
 
     def __init__(self, **settings: Any) -> None:
-        defaults = {"cls": HelpfulGroup, "no_args_is_help": True, "rich_markup_mode": None}
+        defaults: dict[str, Any] = {
+            "cls": HelpfulGroup,
+            "no_args_is_help": True,
+            "rich_markup_mode": None,
+        }
         super().__init__(**defaults | {"pretty_exceptions_enable": False} | settings)
 
     @override
-    def command(self, name: str | None = None, **settings: Any) -> Any:
-        return super().command(name, **{"cls": HelpfulCommand} | settings)
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[_Function], _Function]:
+        decorator: Callable[[_Function], _Function]
+        decorator = super().command(name, **{"cls": HelpfulCommand} | settings)
+        return decorator
 
 
 class HelpfulCommand(TyperCommand):
