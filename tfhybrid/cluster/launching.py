@@ -9,7 +9,8 @@ from typing import Any
 
 from tfhybrid.cluster import local_launcher, ray_launcher
 from tfhybrid.cluster.cluster_file import OWNERS, READERS, Cluster
-from tfhybrid.cluster.membership import NodeState, View
+from tfhybrid.cluster.membership import NodeState
+from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.node_options import make_token, read_token
 from tfhybrid.cluster.registration import call_metadata, look_up
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
@@ -72,8 +73,7 @@ def status(cluster: Cluster) -> dict[str, Any]:
         ConfigError: The file of the token or a TLS file cannot be read.
     """
     with _metadata_caller(cluster) as caller:
-        fields: dict[str, Any] = caller.ask("status")[0]
-        return fields
+        return caller.call(MetadataNode.status)
 
 
 def drain(cluster: Cluster, name: str) -> int:
@@ -92,8 +92,8 @@ def drain(cluster: Cluster, name: str) -> int:
         ConfigError: The file of the token or a TLS file cannot be read.
     """
     with _metadata_caller(cluster) as caller:
-        caller.ask("drain", {"name": name})
-        return len(caller.ask("balance")[0])
+        caller.call(MetadataNode.drain, name)
+        return len(caller.call(MetadataNode.balance))
 
 
 def add(cluster: Cluster) -> int:
@@ -122,14 +122,14 @@ def add(cluster: Cluster) -> int:
     deadline = time.monotonic() + _START_SECONDS
     with _metadata_caller(cluster) as caller:
         while True:
-            nodes = View.from_json(caller.ask("view")[0]).nodes
+            nodes = caller.call(MetadataNode.view).nodes
             missing = [
                 name
                 for name in (*cluster.names(OWNERS), *cluster.names(READERS))
                 if name not in nodes or nodes[name].state in (NodeState.REGISTERED, NodeState.LOST)
             ]
             if not missing:
-                return len(caller.ask("balance")[0])
+                return len(caller.call(MetadataNode.balance))
             if time.monotonic() > deadline:
                 raise StoreError(
                     f"The nodes {missing} were not ready within {_START_SECONDS:.0f} s. Read their "

@@ -11,27 +11,41 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from tfhybrid._remote import remote
 from tfhybrid.cluster.balance import Move, moves
-from tfhybrid.cluster.membership import OWNING_ROLE, Membership, NodeState
+from tfhybrid.cluster.membership import OWNING_ROLE, Membership, NodeState, View
 from tfhybrid.cluster.node_options import read_token, set_up_logging
 from tfhybrid.cluster.rates import Rates
 from tfhybrid.cluster.status import StatusServer, status_of
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, Arguments, Called, ReceivedArrays, answer_calls
+from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.rpc.tls import Tls
 from tfhybrid.settings import tls_files
 
 _log = logging.getLogger("tfhybrid.cluster")
+
+
+class NodeStanding(NamedTuple):
+    """What a node hears about itself.
+
+    Args:
+        epoch: Allocation epoch.
+        draining: Whether the node must not start another job.
+    """
+
+    epoch: int
+    draining: bool
 
 
 class MetadataNode:
@@ -67,7 +81,8 @@ class MetadataNode:
         self.address = listener_socket.getsockname()[:2]
         self.server = NodeServer(listener_socket, token, self._visit, tls=tls)
 
-    def status(self) -> dict[str, object]:
+    @remote
+    def status(self) -> dict[str, Any]:
         """Returns the status of the cluster as a JSON-serializable object. Thread-safe.
 
         Returns:
@@ -78,18 +93,70 @@ class MetadataNode:
         with self._lock:
             return status_of(self._membership, dict(self._numbers))
 
-    def _balance(self) -> list[list[object]]:
-        """Moves shards if no job has rows in them; returns the moves left to the running job.
+    @remote
+    def view(self) -> View:
+        """Returns the current snapshot of the cluster. Thread-safe."""
+        return self._membership.view
+
+    @remote
+    def plan(self) -> list[Move]:
+        """Returns the moves of shards that would balance the cluster. Thread-safe."""
+        return moves(self._membership.view)
+
+    @remote
+    def balance(self) -> list[Move]:
+        """Moves shards if no job has rows in them. Thread-safe.
 
         A node that has sent no heartbeat since this process started may have a job.
+
+        Returns:
+            The moves that are left to the running job.
         """
-        planned = moves(self._membership.view)
+        planned = self.plan()
         if self._may_have_job():
-            return _as_json(planned)
+            return planned
         for each in planned:
-            epoch = self._membership.view.epoch
-            self._membership.move(each.shard, each.origin, each.to, epoch)
+            self.move(each, self._membership.view.epoch)
         return []
+
+    @remote
+    def move(self, move: Move, epoch: int) -> int:
+        """Stores the new owner of a shard. Thread-safe.
+
+        Args:
+            move: Shard, its owner and its new owner.
+            epoch: Allocation epoch for which the move was planned.
+
+        Returns:
+            The new allocation epoch.
+
+        Raises:
+            StaleEpochError: The allocation has another epoch.
+            StoreError: The shard has another owner, or the new owner is not ready.
+        """
+        return self._membership.move(move.shard, move.origin, move.to, epoch)
+
+    @remote
+    def drain(self, name: str) -> None:
+        """Marks a node as draining. Thread-safe.
+
+        Args:
+            name: Name of the node.
+
+        Raises:
+            StoreError: There is no such node, or it is lost.
+        """
+        self._membership.drain(name)
+
+    def hear(self, name: str, numbers: Mapping[str, float]) -> None:
+        """Keeps the numbers of a node for the status page. Thread-safe.
+
+        Args:
+            name: Name of the node.
+            numbers: Numbers by name.
+        """
+        with self._lock:
+            self._numbers[name] = numbers
 
     def _may_have_job(self) -> bool:
         nodes = self._membership.view.nodes.values()
@@ -99,65 +166,81 @@ class MetadataNode:
         with self._lock:
             return any(self._numbers.get(name, {}).get("jobs", 1.0) > 0 for name in living)
 
-    def _calls(self) -> dict[str, Called]:
-        """Returns the calls that need no registration, by name."""
-        return {
-            "drain": self._drain,
-            "move": self._move,
-            "plan": lambda _, __: (_as_json(moves(self._membership.view)), {}),
-            "balance": lambda _, __: (self._balance(), {}),
-            "view": lambda _, __: (self._membership.view.as_json(), {}),
-            "status": lambda _, __: (self.status(), {}),
-        }
-
-    def _drain(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
-        self._membership.drain(str(arguments["name"]))
-        return None, {}
-
-    def _move(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
-        shard, epoch = int(arguments["share"]), int(arguments["epoch"])
-        origin, to = str(arguments["origin"]), str(arguments["to"])
-        return self._membership.move(shard, origin, to, epoch), {}
-
-    def _visit(self, handshake: Handshake, link: MessageLink) -> None:
-        node: dict[str, str] = {}  # name and incarnation, once it has registered
-        rates = Rates()
-
-        def response() -> dict[str, object]:
-            now = self._membership.view
-            return {"epoch": now.epoch, "draining": now.nodes[node["name"]].draining}
-
-        def register(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            host, port = arguments["address"]
-            epoch = self._membership.register(
-                str(arguments["name"]),
-                str(arguments["role"]),
-                (str(host), int(port)),
-                str(arguments["incarnation"]),
-            )
-            node.update(name=str(arguments["name"]), incarnation=str(arguments["incarnation"]))
-            _log.info("%s has registered, allocation epoch %d", node["name"], epoch)
-            return response(), {}
-
-        def beat(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            if not node:
-                raise StoreError("A node must register before it sends heartbeats")
-            numbers = {str(name): float(number) for name, number in arguments["numbers"].items()}
-            with self._lock:
-                self._numbers[node["name"]] = numbers | rates.of(numbers)
-            self._membership.heard_of(node["name"], node["incarnation"])
-            return response(), {}
-
+    def _visit(self, _: Handshake, link: MessageLink) -> None:
+        node = NodeConnection(self._membership, self.hear)
         try:
-            answer_calls(link, self._calls() | {"join": register, "beat": beat})
+            answer_calls(link, served(self) | served(node))
         finally:
-            if node:
-                _log.warning("%s is lost: its connection has ended", node["name"])
-                self._membership.set_state(node["name"], node["incarnation"], NodeState.LOST)
+            node.end()
 
 
-def _as_json(planned: Sequence[Move]) -> list[list[object]]:
-    return [list(dataclasses.astuple(each)) for each in planned]
+class NodeConnection:
+    """Connection of a node to the metadata node. The thread of the connection uses it alone.
+
+    Args:
+        membership: Nodes and owners of shards.
+        hear: Function that takes the name of the node and the numbers of a heartbeat.
+    """
+
+    def __init__(
+        self, membership: Membership, hear: Callable[[str, Mapping[str, float]], None]
+    ) -> None:
+        self._membership = membership
+        self._hear = hear
+        self._rates = Rates()
+        self._name = self._incarnation = ""  # empty until the node has registered
+
+    @remote
+    def register(
+        self, name: str, role: str, address: tuple[str, int], incarnation: str
+    ) -> NodeStanding:
+        """Registers the node.
+
+        Args:
+            name: Name, unique within the cluster.
+            role: Role of the node.
+            address: Host and port of its listener.
+            incarnation: Random id of its process.
+
+        Returns:
+            What the cluster knows of it.
+
+        Raises:
+            NameTakenError: A living node has that name.
+        """
+        epoch = self._membership.register(name, role, address, incarnation)
+        self._name, self._incarnation = name, incarnation
+        _log.info("%s has registered, allocation epoch %d", name, epoch)
+        return self._standing()
+
+    @remote
+    def heartbeat(self, numbers: dict[str, float]) -> NodeStanding:
+        """Takes a heartbeat of the registered node.
+
+        Args:
+            numbers: Numbers for the status page, by name.
+
+        Returns:
+            What the cluster knows of it.
+
+        Raises:
+            StoreError: The node has not registered.
+        """
+        if not self._name:
+            raise StoreError("A node must register before it sends heartbeats")
+        self._hear(self._name, numbers | self._rates.of(numbers))
+        self._membership.heard_of(self._name, self._incarnation)
+        return self._standing()
+
+    def end(self) -> None:
+        """Marks the node as lost, because its connection has ended."""
+        if self._name:
+            _log.warning("%s is lost: its connection has ended", self._name)
+            self._membership.set_state(self._name, self._incarnation, NodeState.LOST)
+
+    def _standing(self) -> NodeStanding:
+        now = self._membership.view
+        return NodeStanding(now.epoch, now.nodes[self._name].draining)
 
 
 def main() -> None:

@@ -7,15 +7,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tfhybrid.cluster.membership import NodeState, View
+from tfhybrid.cluster.metadata_node import MetadataNode, NodeConnection, NodeStanding
 from tfhybrid.cluster.node_options import NodeOptions
 from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
-from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.tls import Tls, dialled
+from tfhybrid.rpc.messages import LostError
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.tls import Tls
 
 _log = logging.getLogger("tfhybrid.cluster")
 
@@ -43,15 +44,12 @@ def call_metadata(
         PeerDiedError: The metadata node cannot be reached. A wrong token shows at the first
             request, as a lost connection.
     """
-    handshake = Handshake(Purpose.CALLS, name).text()
-    wrap = dialled(tls, "the metadata node")
+    described = f"the metadata node at {address[0]} port {address[1]}"
+    peer = Peer(described, address, token, _SILENCE_SECONDS, tls, _CONNECT_SECONDS)
     try:
-        link = listener.dial(address, token, handshake, _CONNECT_SECONDS, _SILENCE_SECONDS, wrap)
-    except OSError as error:
-        raise PeerDiedError(
-            f"The metadata node cannot be reached at {address[0]} port {address[1]}: {error}"
-        ) from error
-    return Caller(link, f"the metadata node at {address[0]} port {address[1]}")
+        return peer.caller(Handshake(Purpose.CALLS, name))
+    except LostError as error:
+        raise PeerDiedError(str(error)) from error
 
 
 def look_up(
@@ -77,12 +75,13 @@ def look_up(
     caller = call_metadata(address, token, name, tls)
     try:
         while True:
-            view = View.from_json(caller.ask("view")[0])
+            view = caller.call(MetadataNode.view)
             missing = view.missing()
             if not missing:
                 return view
             if any(view.nodes[name].draining for name in missing if name in view.nodes):
-                caller.ask("balance")  # moves its shards, if the job that used them has ended
+                # Moves its shards, if the job that used them has ended.
+                caller.call(MetadataNode.balance)
             if time.monotonic() > deadline:
                 states = {name: node.state.value for name, node in view.nodes.items()}
                 raise StoreError(
@@ -112,7 +111,7 @@ def address_of(
     """
     caller = call_metadata(address, token, name, tls)
     try:
-        entry = View.from_json(caller.ask("view")[0]).nodes.get(node)
+        entry = caller.call(MetadataNode.view).nodes.get(node)
     finally:
         caller.close()
     if entry is None or entry.state == NodeState.LOST:
@@ -204,17 +203,16 @@ class Registration:
                 failed = True
                 self._stopping.wait(_BEAT_SECONDS)
 
-    def _hear(self, response: Mapping[str, Any]) -> None:
+    def _hear(self, standing: NodeStanding) -> None:
         with self._changed:
-            self._allocation_epoch = int(response["epoch"])
-            self._draining = bool(response["draining"])
+            self._allocation_epoch, self._draining = standing
             self._changed.notify_all()
 
     def _beat(self, caller: Caller) -> None:
         with self._changed:
             self._begun += 1
             number = self._begun
-        self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
+        self._hear(caller.call(NodeConnection.heartbeat, dict(self._numbers())))
         with self._changed:
             self._acknowledged = number
             self._changed.notify_all()
@@ -222,13 +220,15 @@ class Registration:
     def _stay_known(self) -> None:
         caller = call_metadata(self._metadata, self._token, self._name, self._tls)
         try:
-            me = {
-                "name": self._name,
-                "role": self._role,
-                "address": list(self._address),
-                "incarnation": self._incarnation,
-            }
-            self._hear(caller.ask("join", me)[0])
+            self._hear(
+                caller.call(
+                    NodeConnection.register,
+                    self._name,
+                    self._role,
+                    self._address,
+                    self._incarnation,
+                )
+            )
             while not self._stopping.is_set():
                 self._beat(caller)
                 self._wake.wait(_BEAT_SECONDS)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfhybrid._remote import Int64Array, remote
 from tfhybrid.core import native
 from tfhybrid.core.meetings import Meeting, MeetingProgress
 from tfhybrid.core.update import Update, UpdateChoices
@@ -144,6 +145,7 @@ class Engine:
         """
         native.close_store(self.number, leave)
 
+    @remote
     def store_versions(self) -> dict[str, int]:
         """Returns the versions of the recovered store's tables, by the name of a table's file."""
         return self._by_file("store_versions")
@@ -155,6 +157,7 @@ class Engine:
         """
         return self._by_file("store_digests")
 
+    @remote
     def last_updates(self) -> np.ndarray:
         """Returns the last updates in a recovered store, encoded as int64 `[words]`.
 
@@ -162,7 +165,8 @@ class Engine:
         """
         return native.words(np.int64, "last_updates", self.handle)
 
-    def roll_forward(self, updates: np.ndarray) -> None:
+    @remote
+    def roll_forward(self, updates: Int64Array) -> None:
         """Applies those updates that the tables of this host's recovered store lack.
 
         Args:
@@ -173,6 +177,7 @@ class Engine:
         """
         self.call("roll_forward", native.pointer(updates), ctypes.c_int64(len(updates)))
 
+    @remote
     def forget_updates(self) -> None:
         """Ends the recovery: discards the last updates of the dead job."""
         self.call("forget_updates")
@@ -289,6 +294,7 @@ class Engine:
         """Tells the other hosts that this rank reads no more of their rows."""
         self.call("owners_end_reads")
 
+    @remote
     def readers(self) -> int:
         """Returns the number of ranks of other hosts that may still read this host's rows."""
         count = ctypes.c_int64()
@@ -370,6 +376,7 @@ class Engine:
             ctypes.byref(native.OptimizerConfigStruct(**settings)),
         )
 
+    @remote
     def forget_optimizer(self, name: str) -> None:
         """Closes a table's updates, so that the table can get another optimizer.
 
@@ -378,6 +385,7 @@ class Engine:
         """
         self.call("table_forget_optimizer", name.encode())
 
+    @remote
     def digest(self, name: str) -> int:
         """Returns a hash for comparing a table's replicas on two hosts, bit for bit.
 
@@ -396,12 +404,14 @@ class Engine:
         self.call("table_stats_get", name.encode(), ctypes.byref(struct))
         return struct
 
+    @remote
     def count_nan(self, name: str) -> int:
         """Returns the number of a table's embeddings on this host with a NaN; reads all of them."""
         rows = ctypes.c_int64()
         self.call("table_count_nan", name.encode(), ctypes.byref(rows))
         return rows.value
 
+    @remote
     def set_version(self, name: str, version: int, optimizer_start: int) -> None:
         """Sets the version of a table after loading; every rank must call it.
 

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from tfhybrid._remote import remote
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.frozen_table import FrozenTable, TableFile
@@ -60,6 +61,7 @@ class TableWriter:
         """
         self._call("reserve", ctypes.c_int64(rows))
 
+    @remote
     def write_rows(self, block: RowBlock) -> int:
         """Creates or overwrites rows. Skips those that this host does not own.
 
@@ -92,6 +94,7 @@ class TableWriter:
         )
         return len(keys)
 
+    @remote
     def load_records(self, file: RecordFile) -> None:
         """Creates or overwrites the rows of a binary file.
 
@@ -110,6 +113,7 @@ class TableWriter:
         path = os.fsencode(file.path)
         self._call("load_records", path, ctypes.byref(schema), ctypes.byref(rows))
 
+    @remote
     def remove_keys(self, keys: np.ndarray) -> None:
         """Removes rows. Ignores keys without a row.
 
@@ -122,6 +126,7 @@ class TableWriter:
         keys = np.ascontiguousarray(keys, np.int64)
         self._call("remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
 
+    @remote
     def clear(self) -> None:
         """Removes all rows and all waiting keys.
 
@@ -132,6 +137,7 @@ class TableWriter:
         if self._waiting is not None:
             self._waiting.clear()
 
+    @remote
     def set_decay(self, decay: float) -> None:
         """Sets the decay of a table that was just cleared.
 
@@ -144,6 +150,7 @@ class TableWriter:
         """
         self._call("set_decay", ctypes.c_double(decay))
 
+    @remote
     def set_event_time(self, time: int) -> None:
         """Sets the event time of a table after loading.
 
@@ -155,6 +162,7 @@ class TableWriter:
         """
         self._call("set_event_time", ctypes.c_int64(time))
 
+    @remote
     def track_changes(self, cursor: str) -> None:
         """Starts to mark changed rows, for `freeze`. Takes a bit per row of this process's memory.
 
@@ -168,6 +176,7 @@ class TableWriter:
         """
         self._call("track_changes", cursor.encode())
 
+    @remote
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """Keeps the rows as they are now, so that they can be written while training continues.
 
@@ -198,6 +207,7 @@ class TableWriter:
             struct.decay,
         )
 
+    @remote
     def return_changes(self) -> None:
         """Restores the marks that `freeze` cleared, so that the next `freeze` has them too.
 
@@ -208,6 +218,7 @@ class TableWriter:
         """
         self._call("return_changes")
 
+    @remote
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
         """Returns the keys whose rows were removed since the cursor's last `freeze`, int64.
 
@@ -223,6 +234,7 @@ class TableWriter:
         self._call("removed_keys", native.pointer(keys))
         return keys
 
+    @remote
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
         """Writes a part of the frozen rows as safetensors.
 
@@ -244,6 +256,7 @@ class TableWriter:
         self._call("write_part", ctypes.c_int64(part), file, ctypes.byref(struct))
         return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
 
+    @remote
     def thaw(self) -> None:
         """Ends a `freeze`: frees the copies of rows. Rows can be loaded and cleared again.
 

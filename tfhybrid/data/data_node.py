@@ -23,13 +23,15 @@ from typing import Any
 from tfhybrid.cluster.node_options import NodeOptions
 from tfhybrid.cluster.registration import Registration
 from tfhybrid.data.samples.sharding import Shard
-from tfhybrid.data_nodes.data_streams import DataStream
+from tfhybrid.data_nodes.data_streams import DataStream, OpenedEpoch
 from tfhybrid.data_nodes.key_links import KeyLinks
 from tfhybrid.errors import ConfigError, DataError, TfhybridError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.settings import forget_nodes
 
@@ -137,24 +139,18 @@ class DataNode:
             self._streams.append(stream)
         _log.info("%s reads a data set for %s", self._options.name, handshake.name)
         try:
-            answer_calls(link, stream.calls())
+            answer_calls(link, served(stream))
         finally:
             stream.close()
             with self._lock:
                 self._streams.remove(stream)
                 self._ended += stream.sent
 
-    def _connect(self, opened: Mapping[str, Any]) -> KeyLinks:
-        """Connects to the owners that the arguments of an `open` call name."""
-        owners = [(str(name), (str(host), int(port))) for name, (host, port) in opened["owners"]]
-        return KeyLinks.connect(
-            owners,
-            self._options.token,
-            self._options.name,
-            str(opened["session"]),
-            float(opened["silence"]),
-            self._options.tls,
-        )
+    def _connect(self, opened: OpenedEpoch) -> KeyLinks:
+        """Connects to the owners that an epoch names."""
+        token, tls = self._options.token, self._options.tls
+        owners = [Peer(node, at, token, opened.silence, tls) for node, at in opened.owners]
+        return KeyLinks.connect(owners, self._options.name, opened.session)
 
 
 def main() -> None:

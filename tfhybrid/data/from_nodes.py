@@ -217,16 +217,16 @@ class _Fed:
         description = self._feed.describe()
         keys = {
             number
-            for feature, number in features_in(description["structure"]).items()
+            for feature, number in features_in(description.structure).items()
             if any(feature in layer.features for layer in self._layers)
         }
         specs = [
             _spec(leaf, "int64" if number in keys else leaf["dtype"])
-            for number, leaf in enumerate(description["leaves"])
+            for number, leaf in enumerate(description.leaves)
         ]
-        signature = unflatten(description["structure"], specs)
+        signature = unflatten(description.structure, specs)
         dataset = tf.data.Dataset.from_generator(lambda: iter(self), output_signature=signature)
-        length = description["cardinality"] if self._alone else tf.data.UNKNOWN_CARDINALITY
+        length = description.cardinality if self._alone else tf.data.UNKNOWN_CARDINALITY
         if length >= 0:
             length = max(length - self._step, 0)
         return dataset.apply(tf.data.experimental.assert_cardinality(length))

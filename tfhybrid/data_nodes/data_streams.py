@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tfhybrid._remote import remote
 from tfhybrid.data_nodes.dense_half import to_arrays
 from tfhybrid.data_nodes.elements import Leaf, flatten
 from tfhybrid.data_nodes.grouping import LABEL, by_label
 from tfhybrid.data_nodes.key_links import BatchId, SentKeys
 from tfhybrid.data_nodes.splitting import Declared, split
 from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
-from tfhybrid.rpc.calls import Answer, Called
 
 BY_BATCH, BY_FILE = "batch", "file"
 UNKNOWN_LENGTH = -2  # `tf.data.UNKNOWN_CARDINALITY`
@@ -106,26 +106,90 @@ class Reading:
         return itertools.islice(elements, self.node, None, self.nodes)
 
 
+@dataclasses.dataclass(frozen=True)
+class OpenedEpoch:
+    """Request of a trainer for an epoch of a data set, or for the rest of one.
+
+    Args:
+        reading: Part of the data set that the data node reads.
+        session: Session of the job.
+        owners: Name and address of the current owner of each shard.
+        silence: Time in seconds after which a silent owner counts as lost.
+        declared: Features that the model looks up, and the owners of their rows.
+        data_set: Number of the data set among those of the trainer.
+        trains: Whether the batches are trained.
+        join: Delivery of the rows, as `SentKeys.join`.
+        staleness: Maximum number of updates that the rows may lack.
+        epoch: Epoch, from 0.
+        number: Number of the first batch to send, among those of this data node.
+    """
+
+    reading: Reading
+    session: str
+    owners: Sequence[tuple[str, tuple[str, int]]]
+    silence: float
+    declared: Declared
+    data_set: int
+    trains: bool
+    join: str
+    staleness: int
+    epoch: int
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseBatch:
+    """Dense half of a batch, as it travels to the trainer.
+
+    Args:
+        structure: Structure of the batch.
+        kinds: Kind of each leaf (tensor).
+        arrays: Arrays of the leaves, as `dense_half.to_arrays` names them.
+        batch: Text of the batch's `BatchId`.
+        digest: Digest of the batch.
+        key_bytes: Bytes of the keys that the owners hold.
+        keys: Number of distinct keys of each table, over all owners.
+    """
+
+    structure: dict[str, Any]
+    kinds: list[str]
+    arrays: dict[str, np.ndarray]
+    batch: str
+    digest: str
+    key_bytes: int
+    keys: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """Description of the elements of a data set, before the first epoch.
+
+    Args:
+        structure: Structure of an element.
+        leaves: Kind, dtype and shape of each of its tensors, as `told_by` returns them.
+        cardinality: Number of elements: -1 if there is no end, -2 if it is not known.
+    """
+
+    structure: dict[str, Any]
+    leaves: list[dict[str, Any]]
+    cardinality: int
+
+
 class DataStream:
     """A data set that a data node reads for a trainer. Not thread-safe: one thread serves it.
 
     Args:
         make: Function that makes the data set.
-        connect: Function that connects to the owners of the keys. Takes the arguments of the
-            trainer's `open` call, with the owners' names and addresses.
-
-    Attributes:
-        sent: Number of batches sent in all epochs.
+        connect: Function that connects to the owners that an epoch names.
     """
 
-    def __init__(self, make: MakeDataset, connect: Callable[[Mapping[str, Any]], Owners]) -> None:
+    def __init__(self, make: MakeDataset, connect: Callable[[OpenedEpoch], Owners]) -> None:
         self._make = make
         self._connect = connect
         self._owners: Owners | None = None
         self._reading: Reading | None = None
         self._dataset: Iterable[Any] = ()
-        self._declared = Declared({}, {}, 0, 1)
-        self._opened: Mapping[str, Any] = {}  # arguments of the latest `open` or `follow` call
+        self._opened: OpenedEpoch | None = None  # with the owners of the latest `follow` call
         self._elements: Iterator[Any] = iter(())
         self._begun = 0  # epochs of `_dataset` that were started
         self._number = 0  # number of the next batch to send
@@ -134,16 +198,7 @@ class DataStream:
     @property
     def staleness(self) -> int:
         """Maximum number of updates that the rows of a batch may lack; 0 before the first epoch."""
-        return int(self._opened.get("staleness", 0))
-
-    def calls(self) -> dict[str, Called]:
-        """Returns the functions that the trainer may call over its connection, by name."""
-        return {
-            "describe": self._describe,
-            "open": self._open,
-            "next": self._next,
-            "follow": self._follow,
-        }
+        return 0 if self._opened is None else self._opened.staleness
 
     def close(self) -> None:
         """Closes the connections to the owners; does nothing if there are none."""
@@ -151,9 +206,16 @@ class DataStream:
             self._owners.close()
             self._owners = None
 
-    def _describe(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Returns the structure and the types of elements, before the first epoch."""
-        reading = Reading(**arguments["reading"])
+    @remote
+    def describe(self, reading: Reading) -> Description:
+        """Returns the structure and the types of elements, before the first epoch.
+
+        Args:
+            reading: Part of the data set that this data node reads.
+
+        Raises:
+            ConfigError: The data set is empty.
+        """
         dataset = self._make(reading.function, reading.shard, reading.arguments)
         spec = getattr(dataset, "element_spec", None)
         if spec is None:
@@ -171,89 +233,104 @@ class DataStream:
         length = _length(dataset)
         if reading.group_by is not None:
             leaves, length = [of_any_size(each) for each in leaves], UNKNOWN_LENGTH
-        return {"structure": structure, "leaves": leaves, "cardinality": length}, {}
+        return Description(structure, leaves, length)
 
-    def _dataset_of(self, arguments: Mapping[str, Any]) -> Iterable[Any]:
-        reading = Reading(**arguments["reading"])
-        if reading != self._reading:
-            self._dataset = self._make(reading.function, reading.shard, reading.arguments)
-            self._reading, self._begun = reading, 0
-        return self._dataset
+    @remote
+    def open(self, opened: OpenedEpoch) -> None:
+        """Starts an epoch at the batch that the trainer needs next.
 
-    def _open(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Starts an epoch at the batch that the trainer needs next."""
-        dataset = self._dataset_of(arguments)
-        assert self._reading is not None
-        self._declared = Declared.from_json(arguments["declared"])
-        self._connect_to_owners_of(arguments)
-        epoch, self._number = int(arguments["epoch"]), int(arguments["number"])
-        if epoch < self._begun:  # a data set cannot go back to an earlier epoch
-            self._dataset = dataset = self._make(
-                self._reading.function, self._reading.shard, self._reading.arguments
-            )
-            self._begun = 0
-        while self._begun <= epoch:  # each iter() may shuffle differently, so none is left out
+        Args:
+            opened: Epoch to read.
+
+        Raises:
+            StoreError: An owner of keys cannot be reached.
+        """
+        dataset = self._dataset_of(opened.reading)
+        self._connect_to_owners_of(opened)
+        if opened.epoch < self._begun:  # a data set cannot go back to an earlier epoch
+            self._reading = None
+            dataset = self._dataset_of(opened.reading)
+        while self._begun <= opened.epoch:  # each iter() may shuffle differently: none is left out
             elements = iter(dataset)
             self._begun += 1
-        self._elements = itertools.islice(self._reading.part(elements), self._number, None)
-        return None, {}
+        self._number = opened.number
+        self._elements = itertools.islice(opened.reading.part(elements), self._number, None)
 
-    def _follow(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Sends keys to the current owners from now on, within an epoch."""
-        if self._owners is not None:
-            self._connect_to_owners_of({**self._opened, "owners": arguments["owners"]})
-        return None, {}
+    @remote
+    def follow(self, owners: Sequence[tuple[str, tuple[str, int]]]) -> None:
+        """Sends keys to the current owners from now on, within an epoch.
 
-    def _connect_to_owners_of(self, opened: Mapping[str, Any]) -> None:
-        # Owners change where shards have moved to other nodes.
-        if self._owners is None or opened["owners"] != self._opened["owners"]:
-            self.close()
-            self._owners = self._connect(opened)
-        self._opened = opened
+        Args:
+            owners: Name and address of the owner of each shard.
 
-    def _next(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Returns the next batch after all owners have its keys."""
-        if self._reading is None or self._owners is None:
+        Raises:
+            StoreError: An owner cannot be reached.
+        """
+        if self._opened is not None and self._owners is not None:
+            self._connect_to_owners_of(dataclasses.replace(self._opened, owners=owners))
+
+    @remote
+    def next(self, ticket: int, dropped: list[int], versions: dict[str, int]) -> DenseBatch | None:
+        """Returns the dense half of the next batch, once all owners have its keys.
+
+        Args:
+            ticket: Number of the batch; its key handles contain it.
+            dropped: Tickets of batches whose keys can be freed.
+            versions: Version of each table with every update before the batch, by name.
+
+        Returns:
+            The dense half, or `None` after the last batch.
+
+        Raises:
+            StoreError: No epoch is open, or an owner is lost.
+            DataError: The data set cannot be read.
+        """
+        opened = self._opened
+        if opened is None or self._owners is None:
             raise StoreError("A data set must be opened first. Received: next before open")
         element = self._read()
         if element is None:
-            self._owners.drop(arguments["dropped"])
-            return {"end": True}, {}
+            self._owners.drop(dropped)
+            return None
         structure, tensors = flatten(element)
-        ticket = int(arguments["ticket"])
         leaves = [Leaf.of(tensor) for tensor in tensors]
-        halves = split(self._declared, structure, leaves, ticket)
+        halves = split(opened.declared, structure, leaves, ticket)
         name = BatchId(
-            str(self._opened["session"]),
-            (self._reading.rank, int(self._opened["data_set"])),
-            int(self._opened["epoch"]),
-            self._reading.node,
+            opened.session,
+            (opened.reading.rank, opened.data_set),
+            opened.epoch,
+            opened.reading.node,
             self._number,
         ).text()
         message = SentKeys(
             ticket,
             (name, halves.digest),
-            self._reading.rank,
-            bool(self._opened["trains"]),
-            arguments["dropped"],
-            arguments["versions"],
-            str(self._opened["join"]),
-            self.staleness,
+            opened.reading.rank,
+            opened.trains,
+            dropped,
+            versions,
+            opened.join,
+            opened.staleness,
         )
         self._owners.send(message, halves.keys)
         self._number += 1
         self.sent += 1
-        kinds, arrays = to_arrays(halves.leaves, halves.with_handles, self._declared.owners)
-        keys = sum(each.nbytes for of_owner in halves.keys for each in of_owner.values())
-        answer = {
-            "structure": structure,
-            "kinds": kinds,
-            "batch": name,
-            "digest": halves.digest,
-            "key_bytes": keys,
-            "keys": _counts(halves.keys),
-        }
-        return answer, arrays
+        kinds, arrays = to_arrays(halves.leaves, halves.with_handles, opened.declared.owners)
+        size = sum(each.nbytes for of_owner in halves.keys for each in of_owner.values())
+        return DenseBatch(structure, kinds, arrays, name, halves.digest, size, _counts(halves.keys))
+
+    def _dataset_of(self, reading: Reading) -> Iterable[Any]:
+        if reading != self._reading:
+            self._dataset = self._make(reading.function, reading.shard, reading.arguments)
+            self._reading, self._begun = reading, 0
+        return self._dataset
+
+    def _connect_to_owners_of(self, opened: OpenedEpoch) -> None:
+        # Owners change where shards have moved to other nodes.
+        if self._owners is None or self._opened is None or opened.owners != self._opened.owners:
+            self.close()
+            self._owners = self._connect(opened)
+        self._opened = opened
 
     def _read(self) -> Any:
         try:

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from tfhybrid import errors
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
-from tfhybrid.data_nodes.data_streams import Reading
+from tfhybrid.data_nodes.data_streams import (
+    DataStream,
+    DenseBatch,
+    Description,
+    OpenedEpoch,
+    Reading,
+)
 from tfhybrid.data_nodes.dense_half import from_arrays
 from tfhybrid.data_nodes.elements import Leaf, Structure
 from tfhybrid.data_nodes.key_links import PULL
@@ -24,17 +27,26 @@ from tfhybrid.data_nodes.open_epochs import OpenEpochs
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.data_nodes.tickets import Holding, TicketBook
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError, TfhybridError
-from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.calls import Caller
+from tfhybrid.rpc.messages import LostError
+from tfhybrid.rpc.remote_methods import Call, call_to
 
 _log = logging.getLogger("tfhybrid.data_nodes")
 
 _RETURN_SECONDS = 60.0  # time that a lost data node has to come back
 _RETRY_SECONDS = 0.2
 
-Dial = Callable[[str], MessageLink]
+Dial = Callable[[str], Caller]
 Batch = tuple[Structure, list[Leaf]]
-Message = tuple[dict[str, Any], dict[str, np.ndarray]]
 _Done = TypeVar("_Done")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    """What a data node has answered: a batch, `None` at the end of its epoch, or an error."""
+
+    batch: DenseBatch | None = None
+    error: TfhybridError | None = None
 
 
 @dataclasses.dataclass
@@ -45,15 +57,10 @@ class _Request:
     ticket: int
     dropped: list[int]
     versions: Mapping[str, int]
-    answer: Message | None = None
+    answer: _Answer | None = None
 
-    def message(self) -> dict[str, Any]:
-        arguments = {
-            "ticket": self.ticket,
-            "dropped": self.dropped,
-            "versions": dict(self.versions),
-        }
-        return {"call": "next", "arguments": arguments}
+    def call(self) -> Call[DenseBatch | None]:
+        return call_to(DataStream.next, self.ticket, self.dropped, dict(self.versions))
 
 
 @dataclasses.dataclass
@@ -152,7 +159,7 @@ class Feed:
         self._number = number
         self._dial = dial
         self._book = book
-        self._links: list[MessageLink | None] = [None] * len(trainer.data)
+        self._links: list[Caller | None] = [None] * len(trainer.data)
         self._epoch = request.epoch
         self._answered = [0] * len(trainer.data)  # batches received in this epoch, by data node
         self._pending: collections.deque[_Request] = collections.deque()
@@ -164,26 +171,20 @@ class Feed:
         self._under_way: _Epoch | None = None
         self._turns = threading.Lock()  # an iterator that is given up may still be reading ahead
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """Asks the first data node for a description of the elements.
 
         Call it before the first epoch.
 
         Returns:
-            `structure`, `leaves` (kind, dtype and shape of each) and `cardinality`.
+            The description.
 
         Raises:
             TfhybridError: The data node cannot make the data set.
             PeerDiedError: The data node is lost and did not come back in 60 s.
         """
-        message = {"call": "describe", "arguments": {"reading": self._reading(0)}}
-
-        def described() -> dict[str, Any]:
-            self._send(0, message)
-            description: dict[str, Any] = _result(self._receive(0))[0]
-            return description
-
-        return self._retried(0, described)
+        call = call_to(DataStream.describe, self._reading(0))
+        return self._retried(0, lambda: self._asked(0, call))
 
     def epoch(self, declared: Declared) -> Iterator[Batch]:
         """Yields the batches of the next epoch, with key handles in place of keys.
@@ -235,8 +236,7 @@ class Feed:
             if link is None:
                 continue
             try:
-                self._send(node, {"call": "follow", "arguments": {"owners": self._owners()}})
-                _result(self._receive(node))
+                self._asked(node, call_to(DataStream.follow, self._trainer.owners()))
             except (_LostError, StoreError) as error:
                 _log.warning("Will connect to %s again: %s", self._trainer.data[node], error)
                 self._forget(node)
@@ -283,17 +283,17 @@ class Feed:
             while self._may_ask():
                 later = (node for node in self._living if node > self._last)
                 self._ask(next(later, self._living[0]))
-            answer, arrays = _result(self._answer(self._pending[0]))
+            batch = self._answer(self._pending[0])
             request = self._pending.popleft()
-            if "end" in answer:
+            if batch is None:
                 self._rows.forget([request.ticket])
                 self._living = [node for node in self._living if node != request.node]
                 continue
             if self._request.staleness:
-                self._rows.name(request.ticket, str(answer["batch"]))
-            self._book.hand_out(self._holding, request.ticket, self._held_bytes(answer))
-            self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
-            return answer["structure"], self._leaves(request, answer, arrays)
+                self._rows.name(request.ticket, batch.batch)
+            self._book.hand_out(self._holding, request.ticket, self._held_bytes(batch))
+            self._size = batch.key_bytes + sum(each.nbytes for each in batch.arrays.values())
+            return batch.structure, self._leaves(request, batch)
         return None
 
     def _end(self) -> None:
@@ -331,7 +331,7 @@ class Feed:
         self._count += 1
         self._last = node
         with contextlib.suppress(_LostError):  # `_answer` sends the request again
-            self._send(request.node, request.message())
+            self._send(request.node, request.call())
 
     def _versions(self) -> dict[str, int]:
         """Returns the version that each table should have when the next batch is looked up.
@@ -342,28 +342,24 @@ class Feed:
         before = self._count if self._request.trains else 0
         return {table: version + before for table, version in self._base.items()}
 
-    def _leaves(
-        self, request: _Request, answer: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> list[Leaf]:
+    def _leaves(self, request: _Request, batch: DenseBatch) -> list[Leaf]:
         """Returns the tensors of a batch, with key handles that lookups accept."""
         declared = self._declared
         try:
-            with_handles = declared.leaves_in(answer["structure"]).values()
+            with_handles = declared.leaves_in(batch.structure).values()
             return from_arrays(
-                answer["kinds"], arrays, with_handles, request.ticket, declared.owners
+                batch.kinds, batch.arrays, with_handles, request.ticket, declared.owners
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{self._trainer.data[request.node]} sent an invalid dense half of a batch: {error}"
             ) from error
 
-    def _held_bytes(self, answer: Mapping[str, Any]) -> int:
+    def _held_bytes(self, batch: DenseBatch) -> int:
         """Returns the bytes of a batch's keys on owners, and of its pushed rows on this trainer."""
-        size = int(answer["key_bytes"])
+        size = batch.key_bytes
         if self._base:
-            size += sum(
-                count * self._rows.row_bytes(table) for table, count in answer["keys"].items()
-            )
+            size += sum(count * self._rows.row_bytes(table) for table, count in batch.keys.items())
         return size
 
     def _drain(self) -> None:
@@ -371,23 +367,35 @@ class Feed:
         while self._pending:
             request = self._pending.popleft()
             try:
-                answer = (request.answer or self._receive(request.node))[0].get("result")
+                batch = (request.answer or self._received(request)).batch
             except _LostError:  # owners may hold the batch all the same
                 self._forget(request.node)
                 self._book.hand_out(self._holding, request.ticket, 0)
                 continue
-            if isinstance(answer, dict) and "key_bytes" in answer:
-                self._book.hand_out(self._holding, request.ticket, self._held_bytes(answer))
-            else:
+            if batch is None:
                 self._rows.forget([request.ticket])
+            else:
+                self._book.hand_out(self._holding, request.ticket, self._held_bytes(batch))
 
-    def _answer(self, request: _Request) -> Message:
-        """Returns the answer to a request, which must be the node's oldest unanswered one."""
+    def _answer(self, request: _Request) -> DenseBatch | None:
+        """Returns the answer to a request, which must be the node's oldest one without an answer.
+
+        Raises:
+            TfhybridError: The data node has answered with this error.
+            PeerDiedError: The data node did not come back in time.
+        """
         if request.answer is None:
-            receive = functools.partial(self._receive, request.node)
-            request.answer = self._retried(request.node, receive)
-            self._answered[request.node] += "batch" in (request.answer[0].get("result") or {})
-        return request.answer
+            request.answer = self._retried(request.node, lambda: self._received(request))
+            self._answered[request.node] += request.answer.batch is not None
+        if request.answer.error is not None:
+            raise request.answer.error
+        return request.answer.batch
+
+    def _received(self, request: _Request) -> _Answer:
+        try:
+            return _Answer(batch=self._result(request.node, request.call()))
+        except TfhybridError as error:
+            return _Answer(error=error)
 
     def _retried(self, node: int, does: Callable[[], _Done]) -> _Done:
         """Calls `does`. If the data node is lost, connects again and repeats the call, for 60 s."""
@@ -412,7 +420,7 @@ class Feed:
                 _log.warning("Waiting for %s: %s", name, lost)
                 time.sleep(_RETRY_SECONDS)
 
-    def _dialled(self, node: int) -> MessageLink:
+    def _dialled(self, node: int) -> Caller:
         try:
             return self._dial(self._trainer.data[node])
         except StoreError as error:
@@ -425,41 +433,35 @@ class Feed:
             return
         self._open(node)
         for each in requests:
-            self._send(node, each.message())
+            self._send(node, each.call())
 
     def _open(self, node: int) -> None:
-        arguments = {
-            "reading": self._reading(node),
-            "session": self._trainer.session,
-            "owners": self._owners(),
-            "silence": self._trainer.silence,
-            "declared": self._declared.as_json(),
-            "data_set": self._number,
-            "trains": self._request.trains,
-            "join": self._request.delivery,
-            "staleness": self._request.staleness,
-            "epoch": self._epoch,
-            "number": self._answered[node],
-        }
-        self._send(node, {"call": "open", "arguments": arguments})
-        _result(self._receive(node))
+        opened = OpenedEpoch(
+            self._reading(node),
+            self._trainer.session,
+            self._trainer.owners(),
+            self._trainer.silence,
+            self._declared,
+            self._number,
+            self._request.trains,
+            self._request.delivery,
+            self._request.staleness,
+            self._epoch,
+            self._answered[node],
+        )
+        self._asked(node, call_to(DataStream.open, opened))
 
-    def _owners(self) -> list[Any]:
-        return [[name, list(address)] for name, address in self._trainer.owners()]
-
-    def _reading(self, node: int) -> dict[str, Any]:
+    def _reading(self, node: int) -> Reading:
         request, trainer = self._request, self._trainer
-        return dataclasses.asdict(
-            Reading(
-                request.function,
-                dict(request.arguments),
-                trainer.rank,
-                trainer.size,
-                node,
-                len(trainer.data),
-                request.divide_by,
-                request.group_by,
-            )
+        return Reading(
+            request.function,
+            dict(request.arguments),
+            trainer.rank,
+            trainer.size,
+            node,
+            len(trainer.data),
+            request.divide_by,
+            request.group_by,
         )
 
     def _forget(self, node: int) -> None:
@@ -467,33 +469,32 @@ class Feed:
         if link is not None:
             link.close()
 
-    def _send(self, node: int, message: Mapping[str, Any]) -> None:
-        link = self._links[node]
-        if link is None:
-            raise _LostError("there is no connection to it")
+    def _asked(self, node: int, call: Call[_Done]) -> _Done:
+        self._send(node, call)
+        return self._result(node, call)
+
+    def _send(self, node: int, call: Call[Any]) -> None:
         try:
-            link.send(message)
-        except StoreError as error:
+            self._link(node).start(call)
+        except LostError as error:
             raise _LostError(str(error)) from error
 
-    def _receive(self, node: int) -> Message:
+    def _result(self, node: int, call: Call[_Done]) -> _Done:
+        """Returns the result of the oldest call of a data node that has none yet."""
+        link = self._link(node)
+        try:
+            return link.finish(call)
+        except TfhybridError as error:
+            if link.is_closed:
+                raise _LostError(str(error)) from error
+            raise
+
+    def _link(self, node: int) -> Caller:
         link = self._links[node]
         if link is None:
             raise _LostError("there is no connection to it")
-        try:
-            return link.receive()
-        except StoreError as error:
-            raise _LostError(str(error)) from error
+        return link
 
 
 class _LostError(Exception):
     """A data node is lost: its connection broke, or could not be made."""
-
-
-def _result(message: Message) -> tuple[Any, dict[str, np.ndarray]]:
-    """Returns the result of an answer and its arrays; raises the error that it contains."""
-    answer, arrays = message
-    if "error" in answer:
-        kind = getattr(errors, str(answer["error"]), StoreError)
-        raise kind(f"A data node: {answer.get('text')}")
-    return answer.get("result"), arrays

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from tfhybrid._deprecated import renamed_value
+from tfhybrid._remote import Int64Array, remote
 from tfhybrid.core import split_batches
 from tfhybrid.core.engine import Engine
-from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, Called, Caller
+from tfhybrid.rpc.calls import Caller, ask_each
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.tls import Tls, dialled
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.remote_methods import call_to
 
 # Deliveries of rows to the trainer, as messages spell them; `SentKeys.join` explains them.
 PULL, NOTIFY, PUSH = "request", "notice", "unasked"
 # The deliveries by the values of the argument `delivery` of `from_nodes`.
 DELIVERIES = {"pull": PULL, "notify": NOTIFY, "push": PUSH}
-
-_CONNECT_SECONDS = 30.0
 
 
 def renamed_delivery(name: str) -> str:
@@ -100,24 +97,13 @@ class KeyLinks:
         self._callers = list(callers)
 
     @classmethod
-    def connect(
-        cls,
-        nodes: Sequence[tuple[str, tuple[str, int]]],
-        token: str,
-        name: str,
-        session: str,
-        silence: float,
-        tls: Tls | None = None,
-    ) -> KeyLinks:
-        """Connects to all owners, waiting up to 30 s for each. The caller closes the connections.
+    def connect(cls, owners: Sequence[Peer], name: str, session: str) -> KeyLinks:
+        """Connects to all owners. The caller closes the connections.
 
         Args:
-            nodes: Name and address of the owner of each shard.
-            token: Secret of the cluster.
+            owners: Owner of each shard.
             name: Name of this data node, for errors and logs of the owners.
             session: Session of the job.
-            silence: Time in seconds after which a silent node counts as lost.
-            tls: Certificates for TLS; `None` (default) for plain connections.
 
         Returns:
             The connections.
@@ -127,16 +113,12 @@ class KeyLinks:
         """
         links = cls([])
         try:
-            for shard, (node, address) in enumerate(nodes):
-                handshake = Handshake(Purpose.BATCHES, name, session, shard=shard).text()
-                wrap = dialled(tls, node)
-                link = listener.dial(address, token, handshake, _CONNECT_SECONDS, silence, wrap)
-                links._callers.append(Caller(link, node))
-        except OSError as error:
+            for shard, owner in enumerate(owners):
+                handshake = Handshake(Purpose.BATCHES, name, session, shard=shard)
+                links._callers.append(owner.caller(handshake))
+        except BaseException:
             links.close()
-            raise StoreError(
-                f"{name} cannot connect to {node} at {address[0]} port {address[1]} ({error})"
-            ) from error
+            raise
         return links
 
     def send(self, message: SentKeys, keys: Sequence[Mapping[str, np.ndarray]]) -> None:
@@ -152,31 +134,17 @@ class KeyLinks:
             StoreError: An owner is lost, or refuses the batch. Once one is lost, the connections
                 cannot be used any more.
         """
-        for caller, of_owner in zip(self._callers, keys, strict=True):
-            arrays = {f"keys.{number}": each for number, each in enumerate(of_owner.values())}
-            arguments = dataclasses.asdict(message) | {"tables": list(of_owner)}
-            caller.start("put_batch", arguments, arrays)
-        self._finish()
+        ask_each(
+            [
+                (caller, call_to(KeyCalls.put_batch, message, of_owner))
+                for caller, of_owner in zip(self._callers, keys, strict=True)
+            ]
+        )
         if message.join == NOTIFY:
-            notice = {
-                "rank": message.rank,
-                "ticket": message.ticket,
-                "versions": dict(message.versions),
-            }
-            for caller in self._callers:
-                caller.start("send_batch", notice)
-            self._finish()
-
-    def _finish(self) -> None:
-        """Waits for the answers of all owners, then raises the first failure."""
-        failures: list[TfhybridError] = []
-        for caller in self._callers:
-            try:
-                caller.finish()
-            except TfhybridError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+            notice = call_to(
+                KeyCalls.send_batch, message.rank, message.ticket, dict(message.versions)
+            )
+            ask_each([(caller, notice) for caller in self._callers])
 
     def drop(self, tickets: Sequence[int]) -> None:
         """Tells all owners that they can free the keys of these batches. Waits for their answers.
@@ -188,7 +156,7 @@ class KeyLinks:
             StoreError: An owner is lost.
         """
         for caller in self._callers:
-            caller.ask("drop_batches", {"tickets": list(tickets)})
+            caller.call(KeyCalls.drop_batches, tickets)
 
     def close(self) -> None:
         """Closes the connections. Owners keep the batches that they hold."""
@@ -196,41 +164,56 @@ class KeyLinks:
             caller.close()
 
 
-def key_calls(engine: Engine) -> dict[str, Called]:
-    """Returns the calls that an embedding node answers for data nodes, by name.
+class KeyCalls:
+    """Calls that an embedding node answers for data nodes. One connection's thread uses it.
 
     Args:
         engine: Engine of the embedding node.
-
-    Returns:
-        Functions that one connection's thread calls; each answers one kind of message.
     """
 
-    def put_batch(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        split_batches.drop(engine, arguments["dropped"])
-        keys = {table: arrays[f"keys.{number}"] for number, table in enumerate(arguments["tables"])}
-        batch_id, digest = arguments["batch"]
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @remote
+    def put_batch(self, message: SentKeys, keys: Mapping[str, Int64Array]) -> None:
+        """Holds the keys of a batch.
+
+        Args:
+            message: Description of the batch.
+            keys: Keys of this node, by table.
+
+        Raises:
+            NameTakenError: This node holds the batch with another digest.
+        """
+        split_batches.drop(self._engine, message.dropped)
         split_batches.put(
-            engine,
-            arguments["ticket"],
-            (batch_id, digest),
-            arguments["rank"],
+            self._engine,
+            message.ticket,
+            message.batch,
+            message.rank,
             keys,
-            trains=arguments["trains"],
-            staleness=arguments["staleness"],
+            trains=message.trains,
+            staleness=message.staleness,
         )
-        if arguments["join"] == PUSH:
-            split_batches.send(
-                engine, arguments["rank"], arguments["ticket"], arguments["versions"]
-            )
-        return None, {}
+        if message.join == PUSH:
+            self.send_batch(message.rank, message.ticket, message.versions)
 
-    def send_batch(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
-        split_batches.send(engine, arguments["rank"], arguments["ticket"], arguments["versions"])
-        return None, {}
+    @remote
+    def send_batch(self, rank: int, ticket: int, versions: Mapping[str, int]) -> None:
+        """Sends the rows of a batch to its trainer, once the updates before it are applied.
 
-    def drop_batches(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
-        split_batches.drop(engine, arguments["tickets"])
-        return None, {}
+        Args:
+            rank: Rank of the trainer.
+            ticket: Number of the batch.
+            versions: Version of each table with every update before the batch, by name.
+        """
+        split_batches.send(self._engine, rank, ticket, versions)
 
-    return {"put_batch": put_batch, "send_batch": send_batch, "drop_batches": drop_batches}
+    @remote
+    def drop_batches(self, tickets: Sequence[int]) -> None:
+        """Frees the keys of batches.
+
+        Args:
+            tickets: Numbers of the batches.
+        """
+        split_batches.drop(self._engine, tickets)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,27 +49,6 @@ class Declared:
         """
         at = features_of(structure)
         return {feature: at[feature] for feature in self.tables if feature in at}
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields for a message, all of which JSON can represent."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Declared:
-        """Returns the inverse of `as_json`.
-
-        Args:
-            fields: Fields from the message.
-
-        Raises:
-            KeyError, TypeError, ValueError: A field is missing or malformed.
-        """
-        placements = {
-            str(table): (int(kind), int(owner))
-            for table, (kind, owner) in fields["placements"].items()
-        }
-        tables = {str(feature): str(table) for feature, table in fields["tables"].items()}
-        return cls(tables, placements, int(fields["first_owner"]), int(fields["hosts"]))
 
 
 @dataclasses.dataclass(frozen=True)

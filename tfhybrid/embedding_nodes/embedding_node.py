@@ -16,13 +16,14 @@ import socket
 import threading
 from collections.abc import Mapping
 
+from tfhybrid._remote import remote
 from tfhybrid.cluster.node_options import NodeOptions
 from tfhybrid.cluster.rates import COUNTED
 from tfhybrid.cluster.registration import Registration
 from tfhybrid.core import native, split_batches
 from tfhybrid.core.native import LinkPurpose
-from tfhybrid.data_nodes.key_links import key_calls
-from tfhybrid.embedding_nodes.owned_store import OwnedStore
+from tfhybrid.data_nodes.key_links import KeyCalls
+from tfhybrid.embedding_nodes.owned_store import OwnedStore, ShardOfJob
 from tfhybrid.embedding_nodes.store_copy import (
     receive_batches,
     receive_store,
@@ -31,17 +32,15 @@ from tfhybrid.embedding_nodes.store_copy import (
 )
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
+from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
-from tfhybrid.rpc.tls import dialled
 from tfhybrid.settings import shm_directory
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
-
-_CONNECT_SECONDS = 30.0
-_SILENCE_SECONDS = 60.0
 
 ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 
@@ -109,65 +108,77 @@ class EmbeddingNode:
     def _visit(self, handshake: Handshake, link: MessageLink) -> None:
         """Answers the calls of a job's rank 0, or of a data node, until it is gone."""
         if handshake.to == Purpose.BATCHES:
-            answer_calls(link, key_calls(self._of_session(handshake).engine))
-        calls: dict[str, OwnedStore] = {}
-
-        def begin(arguments: Arguments, _: ReceivedArrays) -> Answer:
-            store = self._begin(handshake, arguments)
-            calls["store"] = store
-            served.update(store.calls())
-            served["take_over"] = lambda arguments, _: (self._copy_shard(store, arguments), {})
-            return self._described, {}
-
-        served = {"begin": begin}
+            answer_calls(link, served(KeyCalls(self._of_session(handshake).engine)))
+        connection = JobConnection(self, handshake.name)
         try:
-            answer_calls(link, served)
+            answer_calls(link, connection.calls)
         finally:
-            if "store" in calls:
-                self._end(calls["store"], handshake)
+            connection.end()
 
-    def _begin(self, handshake: Handshake, arguments: Arguments) -> OwnedStore:
-        epoch = self._registration.allocation_epoch(at_least=int(arguments["epoch"]))
-        if arguments["epoch"] != epoch:
-            raise StaleEpochError(
-                f"The allocation is at epoch {epoch}. Received: {arguments['epoch']}"
-            )
+    @property
+    def described(self) -> str:
+        """Description of this process, for the messages of others."""
+        return self._described
+
+    def begin(self, shard: ShardOfJob, caller: str) -> OwnedStore:
+        """Makes the store of a shard, which is not open yet. Thread-safe.
+
+        Args:
+            shard: Shard of a job.
+            caller: Name of rank 0 of the job.
+
+        Raises:
+            StaleEpochError: This node knows another allocation epoch.
+            NameTakenError: Another job uses this node, or the node has this shard already.
+            StoreError: This node is draining.
+        """
+        epoch = self._registration.allocation_epoch(at_least=shard.epoch)
+        if shard.epoch != epoch:
+            raise StaleEpochError(f"The allocation is at epoch {epoch}. Received: {shard.epoch}")
         if self._registration.draining:
             raise StoreError(
                 "This node is draining: it serves no further job until it is restarted"
             )
-        session, shard = str(arguments["session"]), int(arguments["number"])
         with self._lock:
             for other in self._stores.values():
-                if session != self._session or shard in self._stores:
+                if shard.session != self._session or shard.number in self._stores:
                     raise NameTakenError(
-                        f"Job '{other.job}' uses this node. Received: job '{arguments['job']}'"
+                        f"Job '{other.job}' uses this node. Received: job '{shard.job}'"
                     )
-            store = OwnedStore(shm_directory(), self._name, self._described, arguments)
-            self._stores[shard] = store
-            self._session = session
+            store = OwnedStore(shm_directory(), self._name, self._described, shard)
+            self._stores[shard.number] = store
+            self._session = shard.session
             _log.info(
-                "%s serves shard %d of job '%s' to %s", self._name, shard, store.job, handshake.name
+                "%s serves shard %d of job '%s' to %s", self._name, shard.number, store.job, caller
             )
         # The metadata node must know of the job: from now on only the job may move its shards.
         self._registration.tell()
         return store
 
-    def _end(self, store: OwnedStore, handshake: Handshake) -> None:
-        _log.info("%s closes a shard of job '%s' for %s", self._name, store.job, handshake.name)
+    def end(self, store: OwnedStore, caller: str) -> None:
+        """Closes the store of a shard. Thread-safe.
+
+        Args:
+            store: Store that `begin` made.
+            caller: Name of rank 0 of the job.
+        """
+        _log.info("%s closes a shard of job '%s' for %s", self._name, store.job, caller)
         store.close()
         with self._lock:
             self._stores = {
                 shard: other for shard, other in self._stores.items() if other is not store
             }
 
-    def _copy_shard(self, store: OwnedStore, source: Arguments) -> int:
+    def copy_shard(
+        self, store: OwnedStore, shard: ShardOfJob, node: str, address: tuple[str, int]
+    ) -> int:
         """Copies a shard's batches and store from the node that has it.
 
         Args:
             store: Store of the shard on this node, not open yet.
-            source: Arguments of the call: `address` and name (`node`) of the other node, `session`
-                of the job, and number of the shard (`share`).
+            shard: The shard.
+            node: Name of the other node.
+            address: Host and port of the other node.
 
         Returns:
             Bytes of the copied store.
@@ -175,24 +186,12 @@ class EmbeddingNode:
         Raises:
             StoreError: The other node cannot be reached, refuses, or sent something else.
         """
-        host, port = source["address"]
-        node, shard = str(source["node"]), int(source["share"])
-        handshake = Handshake(Purpose.STORE, self._name, str(source["session"]), 0, shard)
-        try:
-            link = listener.dial(
-                (str(host), int(port)),
-                self._token,
-                handshake.text(),
-                _CONNECT_SECONDS,
-                _SILENCE_SECONDS,
-                dialled(self._tls, node),
-            )
-        except OSError as error:
-            raise StoreError(f"Cannot connect to {node}: {error}") from error
+        handshake = Handshake(Purpose.STORE, self._name, shard.session, 0, shard.number)
+        link = Peer(node, address, self._token, tls=self._tls).connect(handshake)
         with contextlib.closing(MessageLink(link, node)) as messages:
             store.take_batches(receive_batches(messages))
             received = receive_store(messages, store.directory)
-        _log.info("%s has copied shard %d from %s", self._name, shard, node)
+        _log.info("%s has copied shard %d from %s", self._name, shard.number, node)
         return received
 
     def _give(self, store: OwnedStore, handshake: Handshake, link: socket.socket) -> None:
@@ -238,6 +237,70 @@ class EmbeddingNode:
                 store.engine.serve_owner(handshake.host, purpose, link, handshake.name)
         except TfhybridError as error:
             raise StoreError(f"{handshake.name} cannot be served: {error}") from error
+
+
+class JobConnection:
+    """Connection of a job's rank 0, over which it controls a shard. One thread uses it.
+
+    Args:
+        node: This node.
+        caller: Name of rank 0.
+
+    Attributes:
+        calls: Functions that answer calls, by name; those of the shard's store once it begins.
+    """
+
+    def __init__(self, node: EmbeddingNode, caller: str) -> None:
+        self._node = node
+        self._caller = caller
+        self._begun: tuple[OwnedStore, ShardOfJob] | None = None
+        self.calls = served(self)
+
+    @remote
+    def begin(self, shard: ShardOfJob) -> str:
+        """Makes the store of a shard, which lives as long as this connection.
+
+        Args:
+            shard: The shard.
+
+        Returns:
+            Description of the node's process.
+
+        Raises:
+            StaleEpochError: The node knows another allocation epoch.
+            NameTakenError: Another job uses the node, or the node has this shard already.
+            StoreError: The node is draining, or the connection has a shard already.
+        """
+        if self._begun is not None:
+            raise StoreError("A connection serves one shard. Received: a second one")
+        store = self._node.begin(shard, self._caller)
+        self._begun = store, shard
+        self.calls.update(store.calls())
+        return self._node.described
+
+    @remote
+    def take_over(self, node: str, address: tuple[str, int]) -> int:
+        """Copies the shard from the node that has it, before the store is opened.
+
+        Args:
+            node: Name of the other node.
+            address: Host and port of the other node.
+
+        Returns:
+            Bytes of the copied store.
+
+        Raises:
+            StoreError: No shard has begun; or the other node cannot be reached, refuses, or sent
+                something else.
+        """
+        if self._begun is None:
+            raise StoreError("A shard must begin first. Received: take_over before begin")
+        return self._node.copy_shard(*self._begun, node, address)
+
+    def end(self) -> None:
+        """Closes the store, because the connection has ended."""
+        if self._begun is not None:
+            self._node.end(self._begun[0], self._caller)
 
 
 def main() -> None:

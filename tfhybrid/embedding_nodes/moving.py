@@ -16,10 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfhybrid.cluster.balance import Move
-from tfhybrid.cluster.membership import View
+from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.registration import call_metadata
+from tfhybrid.core.engine import Engine
+from tfhybrid.embedding_nodes.embedding_node import JobConnection
 from tfhybrid.embedding_nodes.node_session import NodeSession, begin_shard
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.tls import Tls
@@ -80,7 +83,7 @@ class Mover:
         """
         try:
             with contextlib.closing(self._call()) as metadata:
-                return [Move(*each) for each in metadata.ask("plan")[0]]
+                return metadata.call(MetadataNode.plan)
         except TfhybridError as error:
             _log.warning("No shard can move: %s", error)
             return []
@@ -113,7 +116,7 @@ class Mover:
 
     def _moved(self, nodes: NodeSession, planned: Move) -> NodeSession:
         with contextlib.closing(self._call()) as metadata:
-            view = View.from_json(metadata.ask("view")[0])
+            view = metadata.call(MetadataNode.view)
         nodes = dataclasses.replace(nodes, allocation_epoch=view.epoch)
         address = view.nodes[planned.to].address
         target = begin_shard(
@@ -155,15 +158,9 @@ class Mover:
                 node does not answer.
             TfhybridError: The new owner is not stored, and a lost request cannot store it later.
         """
-        arguments = {
-            "share": planned.shard,
-            "origin": planned.origin,
-            "to": planned.to,
-            "epoch": allocation_epoch,
-        }
         try:
             with contextlib.closing(self._call()) as metadata:
-                return int(metadata.ask("move", arguments)[0])
+                return metadata.call(MetadataNode.move, planned, allocation_epoch)
         except TfhybridError as error:
             moved = self._settle(planned)
             if moved is None:
@@ -181,11 +178,11 @@ class Mover:
         while True:
             try:
                 with contextlib.closing(self._call()) as metadata:
-                    view = View.from_json(metadata.ask("view")[0])
+                    view = metadata.call(MetadataNode.view)
                     if view.owners[planned.shard] == planned.to:
                         return view.epoch
-                    stays = {"share": planned.shard, "origin": planned.origin}
-                    metadata.ask("move", stays | {"to": planned.origin, "epoch": view.epoch})
+                    stays = dataclasses.replace(planned, to=planned.origin)
+                    metadata.call(MetadataNode.move, stays, view.epoch)
                     return None
             except TfhybridError as error:
                 if time.monotonic() > deadline:
@@ -229,24 +226,15 @@ def move_shard(
     calls = engine.calls
     try:
         for name in engine.tables:
-            calls.ask(shard, "wait", engine.named(name))
-        opening = calls.ask(shard, "opening", {})[0]
-        versions = calls.ask(shard, "versions", {})[0]
-        source = {
-            "address": list(nodes.addresses[shard]),
-            "node": nodes.names[shard],
-            "session": nodes.session,
-            "share": shard,
-        }
-        target.ask("take_over", source)
-        target.ask("recover_store", {})
-        target.ask("forget_updates", {})
-        for call, arguments in opening:
-            steps = {}
-            if "name" in arguments:
-                steps["steps"] = engine.steps_of(arguments["name"], arguments["tables"])
-            target.ask(call, arguments | steps)
-        copied = target.ask("versions", {})[0]
+            calls[shard].call(OwnedStore.wait, *engine.reached(name))
+        opening = engine.opening()
+        versions = calls[shard].call(OwnedStore.versions)
+        target.call(JobConnection.take_over, nodes.names[shard], nodes.addresses[shard])
+        target.call(OwnedStore.recover_store)
+        target.call(Engine.forget_updates)
+        for call in opening:
+            target.ask(call)
+        copied = target.call(OwnedStore.versions)
         if copied != versions:
             raise StoreError(
                 f"The copy on {target.peer} must have the versions {versions}. Received: {copied}"
@@ -279,7 +267,7 @@ def move_shard(
 def _discard(node: Caller) -> None:
     """Has a node delete its copy of a shard that it does not own, and closes the connection."""
     with contextlib.suppress(TfhybridError):  # a dead node's copy is never used
-        node.ask("close_store", {"leave": False})
+        node.call(OwnedStore.close_store, leave=False)
     node.close()
 
 

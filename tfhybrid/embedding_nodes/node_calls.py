@@ -1,86 +1,79 @@
-"""Calls from rank 0 of a job to its embedding nodes, one node or all at once."""
+"""Calls from rank 0 of a job to its embedding nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
+from tfhybrid.rpc.calls import Caller, ask_each
+from tfhybrid.rpc.remote_methods import Call, call_on, call_to
 
-from tfhybrid.rpc.calls import Caller, ask_together
-from tfhybrid.rpc.messages import Arrays
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class NodeCalls:
-    """Control connections of rank 0, one to each embedding node.
+    """Control connections of rank 0, one to each embedding node; none on other ranks.
 
     Calls may come from several threads; a connection carries one call at a time.
 
     Args:
-        callers: Connections in the order of the nodes; closed by `close`.
+        callers: Connections in the order of the nodes; closed by `close`. Default: none.
     """
 
-    def __init__(self, callers: Sequence[Caller]) -> None:
+    def __init__(self, callers: Sequence[Caller] = ()) -> None:
         self._callers = list(callers)
 
     def __len__(self) -> int:
-        """Returns the number of nodes, one for each shard."""
+        """Returns the number of nodes that can be called."""
         return len(self._callers)
 
-    def ask(
-        self, node: int, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
-    ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Calls one node and waits for its answer.
+    def __iter__(self) -> Iterator[Caller]:
+        """Yields the connections in the order of the nodes."""
+        return iter(list(self._callers))
+
+    def __getitem__(self, node: int) -> Caller:
+        """Returns the connection to a node, by its number from 0."""
+        return self._callers[node]
+
+    def each(
+        self, method: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> list[_T]:
+        """Calls a remote method on all nodes at once and waits until all have answered.
 
         Args:
-            node: Number of the node, from 0.
-            call: Name of the call.
-            arguments: Arguments of the call, which JSON can represent.
-            arrays: Arrays to send with them. Default: none.
+            method: Function of a class, such as `Engine.digest`.
+            *args: Positional arguments of the method after `self`, the same for all nodes.
+            **kwargs: Keyword arguments of the method.
 
         Returns:
-            The result, and the arrays that came with it.
-
-        Raises:
-            TfhybridError: The node raised it; the message names the node.
-            StoreError: The node is gone, or the connection is closed.
-        """
-        return self._callers[node].ask(call, arguments, arrays)
-
-    def ask_all(
-        self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
-    ) -> list[tuple[Any, dict[str, np.ndarray]]]:
-        """Calls all nodes at once and waits until all have answered.
-
-        Args:
-            call: Name of the call.
-            arguments: Arguments of the call, the same for all nodes.
-            arrays: Arrays to send with them. Default: none.
-
-        Returns:
-            The result and arrays of each node, in the order of the nodes.
+            The results, in the order of the nodes.
 
         Raises:
             TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
                 have answered.
         """
-        return ask_together(self._callers, call, arguments, arrays)
+        return self._ask(call_to(method, *args, **kwargs))
 
-    def results(
-        self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
-    ) -> list[Any]:
-        """Calls all nodes at once, waits for all answers, and returns the results in node order.
+    def each_on(
+        self,
+        target: Any,
+        method: Callable[Concatenate[Any, _P], _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> list[_T]:
+        """Calls a remote method of an object that each node looks up; like `each`.
 
         Args:
-            call: Name of the call.
-            arguments: Arguments of the call, the same for all nodes.
-            arrays: Arrays to send with them. Default: none.
+            target: Value that names the object.
+            method: Function of a class, such as `TableWriter.clear`.
+            *args: Positional arguments of the method after `self`, the same for all nodes.
+            **kwargs: Keyword arguments of the method.
 
-        Raises:
-            TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
-                have answered.
+        Returns:
+            The results, in the order of the nodes.
         """
-        return [result for result, _ in self.ask_all(call, arguments, arrays)]
+        return self._ask(call_on(target, method, *args, **kwargs))
 
     def replace(self, node: int, caller: Caller) -> Caller:
         """Replaces the connection to a node, and returns the old one without closing it.
@@ -96,3 +89,6 @@ class NodeCalls:
         """Closes the connections, which frees the nodes for another job."""
         for caller in self._callers:
             caller.close()
+
+    def _ask(self, call: Call[_T]) -> list[_T]:
+        return ask_each([(caller, call) for caller in self._callers])

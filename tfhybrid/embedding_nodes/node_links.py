@@ -24,11 +24,12 @@ from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.read_log import ReadLog
 from tfhybrid.data_nodes.tickets import TicketBook
 from tfhybrid.embedding_nodes.embedding_node import ACCEPTED
-from tfhybrid.embedding_nodes.node_session import NodeSession, dial_node
+from tfhybrid.embedding_nodes.node_session import NodeSession
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
+from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.peer import Peer
 from tfhybrid.rpc.tls import Tls
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
@@ -221,11 +222,13 @@ class NodeLinks:
         owner, node = self._engine.first_node + shard, self._nodes.names[shard]
         split_batches.receive_rows(self._engine, owner, link, node)
 
-    def _dial_data(self, node: str) -> MessageLink:
+    def _dial_data(self, node: str) -> Caller:
         address = address_of(self._metadata, self._token, self._name, node, self._tls)
         handshake = Handshake(Purpose.CALLS, self._name, self._nodes.session)
-        link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
-        return MessageLink(link, node)
+        return self._peer(node, address).caller(handshake)
+
+    def _peer(self, node: str, address: tuple[str, int]) -> Peer:
+        return Peer(node, address, self._token, self._silence, self._tls)
 
     def _connect(self, shard: int) -> None:
         host, node = self._engine.first_node + shard, self._nodes.names[shard]
@@ -244,7 +247,7 @@ class NodeLinks:
         node, address = self._nodes.names[shard], self._nodes.addresses[shard]
         session, host = self._nodes.session, self._engine.host
         handshake = Handshake(to, self._name, session, host, shard, rank)
-        link = dial_node(node, address, self._token, handshake, self._silence, self._tls)
+        link = self._peer(node, address).connect(handshake)
         try:
             accepted = link.recv(1)
         except OSError as error:

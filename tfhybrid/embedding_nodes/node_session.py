@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-import socket
 import time
 from collections.abc import Sequence
 
 from tfhybrid.cluster.membership import View
 from tfhybrid.cluster.registration import look_up
+from tfhybrid.embedding_nodes.embedding_node import JobConnection
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
-from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError
-from tfhybrid.rpc import listener
+from tfhybrid.embedding_nodes.owned_store import ShardOfJob
+from tfhybrid.errors import NameTakenError, StaleEpochError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.tls import Tls, dialled
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.tls import Tls
 
-_CONNECT_SECONDS = 30.0
 _READY_SECONDS = 60.0
 _TRIES = 5
 
@@ -153,10 +153,10 @@ def begin(
     callers: list[Caller] = []
     try:
         for shard, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-            handshake = Handshake(Purpose.CALLS, name)
-            link = dial_node(node, address, token, handshake, silence, tls)
-            callers.append(Caller(link, node))
-            _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, shard, resumes), patience)
+            peer = Peer(node, address, token, silence, tls)
+            callers.append(peer.caller(Handshake(Purpose.CALLS, name)))
+            of_job = _shard_of_job(nodes, job, hosts, shard, resumes)
+            _ask_to_begin(callers[-1], of_job, patience)
     except BaseException:
         for caller in callers:
             caller.close()
@@ -201,70 +201,29 @@ def begin_shard(
         StaleEpochError: The node knows another allocation epoch.
         StoreError: The node cannot be reached, or is draining.
     """
-    caller = Caller(
-        dial_node(node, address, token, Handshake(Purpose.CALLS, name), silence, tls), node
-    )
+    caller = Peer(node, address, token, silence, tls).caller(Handshake(Purpose.CALLS, name))
     try:
-        caller.ask("begin", _beginning(nodes, job, hosts, shard, resumes))
+        of_job = _shard_of_job(nodes, job, hosts, shard, resumes)
+        caller.call(JobConnection.begin, of_job)
     except BaseException:
         caller.close()
         raise
     return caller
 
 
-def _beginning(
+def _shard_of_job(
     nodes: NodeSession, job: str, hosts: Sequence[int], shard: int, resumes: bool
-) -> dict[str, object]:
-    return {
-        "job": job,
-        "hosts": list(hosts),
-        "nodes": len(nodes.names),
-        "number": shard,
-        "session": nodes.session,
-        "epoch": nodes.allocation_epoch,
-        "resumes": resumes,
-    }
+) -> ShardOfJob:
+    return ShardOfJob(
+        job, hosts, len(nodes.names), shard, nodes.session, nodes.allocation_epoch, resumes
+    )
 
 
-def dial_node(
-    node: str,
-    address: tuple[str, int],
-    token: str,
-    handshake: Handshake,
-    silence: float,
-    tls: Tls | None,
-) -> socket.socket:
-    """Connects a rank to a node of the job.
-
-    Args:
-        node: Name of the node, for errors.
-        address: Host and port of the node.
-        token: Token of the cluster.
-        handshake: Handshake, which says who connects and for what.
-        silence: Seconds after which a node that does not respond counts as gone.
-        tls: TLS relay of this process; `None` for no encryption.
-
-    Returns:
-        A connected socket, owned by the caller. The node may still refuse the handshake.
-
-    Raises:
-        StoreError: The node cannot be reached within 30 seconds, or TLS fails.
-    """
-    wrap = dialled(tls, node)
-    try:
-        return listener.dial(address, token, handshake.text(), _CONNECT_SECONDS, silence, wrap)
-    except OSError as error:
-        raise StoreError(
-            f"Cannot connect to {node} at {address[0]} port {address[1]} ({error}). "
-            "Does a firewall close the ports between the hosts?"
-        ) from error
-
-
-def _ask_to_begin(caller: Caller, arguments: dict[str, object], patience: float) -> None:
+def _ask_to_begin(caller: Caller, shard: ShardOfJob, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            caller.ask("begin", arguments)
+            caller.call(JobConnection.begin, shard)
             return
         except NameTakenError:
             if time.monotonic() > deadline:

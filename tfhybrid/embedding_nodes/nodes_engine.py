@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from typing_extensions import override
@@ -14,8 +14,11 @@ from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.core.store_token import run_of, token_of
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
+from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.embedding_nodes.recovering import come_together
-from tfhybrid.errors import NotInitializedError, TfhybridError
+from tfhybrid.errors import StoreError, TfhybridError
+from tfhybrid.rpc.calls import ask_each
+from tfhybrid.rpc.remote_methods import Call, call_to
 
 _NOT_SUMMED = ("version",)  # counters that are equal on all nodes
 
@@ -35,9 +38,10 @@ class NodesEngine(Engine):
         hosts: Host of each rank of the job; the ranks of a host are consecutive.
         host: Number of this host.
         nodes: Number of embedding nodes.
-        calls: Connections to the nodes; `None` on all ranks but rank 0.
+        calls: Connections to the nodes on rank 0. Default: `None`, as on all other ranks.
 
     Attributes:
+        calls: Connections of rank 0 to the embedding nodes; empty on other ranks.
         dims: Dim of each open table, by name.
         first_node: Host number of the first node.
         frozen: Frozen part of each node, for every table that is being saved, by table name.
@@ -45,74 +49,62 @@ class NodesEngine(Engine):
     """
 
     def __init__(
-        self, hosts: Sequence[int], host: int, nodes: int, calls: NodeCalls | None
+        self, hosts: Sequence[int], host: int, nodes: int, calls: NodeCalls | None = None
     ) -> None:
         super().__init__(hosts, host, nodes)
-        self._calls = calls
+        self.calls = NodeCalls() if calls is None else calls
         self.first_node = max(self.hosts) + 1
         self.dims: dict[str, int] = {}
         self.placements: dict[str, tuple[int, int]] = {}
         self.frozen: dict[str, list[FrozenTable]] = {}
-        self._updates: dict[tuple[str, tuple[str, ...]], Update] = {}
+        # What opens a copy of a shard, in order: a call and the tables that it names.
+        self._opening: dict[tuple[str, tuple[str, ...]], Callable[[], Call[None]]] = {}
+        self._in_files: set[str] = set()  # tables with rows in files
         self._moved: dict[str, set[str]] = {}  # cursors that know of the last move, by table
-
-    @property
-    def calls(self) -> NodeCalls:
-        """Connections of rank 0 to the embedding nodes.
-
-        Raises:
-            NotInitializedError: This is not rank 0.
-        """
-        if self._calls is None:
-            raise NotInitializedError("Only rank 0 has connections to call the embedding nodes")
-        return self._calls
 
     @property
     def asks(self) -> bool:
         """Whether this rank calls the nodes: true on rank 0 only."""
-        return self._calls is not None
+        return bool(self.calls)
 
     @override
     def open_store(
         self, directory: str, job: str, local_rank: int, description: str, token: int
     ) -> str:
         reclaimed = super().open_store(directory, job, local_rank, description, token)
-        for node in range(self.nodes if self._calls is not None else 0):
-            arguments = {"token": token_of(run_of(token), self.first_node + node)}
-            self.calls.ask(node, "open_store", arguments)
+        for node, caller in enumerate(self.calls):
+            caller.call(OwnedStore.open_store, token_of(run_of(token), self.first_node + node))
         return reclaimed
 
     @override
     def recover_store(self, directory: str, job: str, description: str) -> int:
         token = super().recover_store(directory, job, description)
-        if self._calls is not None:
-            come_together(self, self._calls, run_of(token), self.first_node)
+        if self.calls:
+            come_together(self, self.calls, run_of(token), self.first_node)
         return token
 
     @override
     def roll_forward(self, updates: np.ndarray) -> None:
         super().roll_forward(updates)
-        if self._calls is not None:
-            self._calls.ask_all("roll_forward", {}, {"updates": updates})
+        self.calls.each(Engine.roll_forward, updates)
 
     @override
     def forget_updates(self) -> None:
         super().forget_updates()
-        if self._calls is not None:
-            self._calls.ask_all("forget_updates", {})
+        self.calls.each(Engine.forget_updates)
 
     @override
     def close_store(self, *, leave: bool = False) -> None:
         super().close_store(leave=leave)
         self.dims.clear()
-        if self._calls is not None:
-            with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
-                self._calls.ask_all("close_store", {"leave": leave})
+        self._opening.clear()
+        with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
+            self.calls.each(OwnedStore.close_store, leave)
 
     @override
     def readers(self) -> int:
         try:
-            return 0 if self._calls is None else max(self._calls.results("readers", {}))
+            return max(self.calls.each(Engine.readers), default=0)
         except TfhybridError:  # a node is gone, which ends the job and so its reads
             return 0
 
@@ -121,8 +113,7 @@ class NodesEngine(Engine):
 
         Does nothing on other ranks. Calls to the nodes fail afterwards.
         """
-        if self._calls is not None:
-            self._calls.close()
+        self.calls.close()
 
     @override
     def open_table(
@@ -140,58 +131,59 @@ class NodesEngine(Engine):
         super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
         self.dims[name] = dim
         self.placements[name] = int(placement[0]), placement[1]
-        if self._calls is not None:
-            arguments = {
-                "table": name,
-                "dim": dim,
-                "initializer": list(initializer),
-                "seed": seed,
-                "policy": policy or {},
-                "placement": list(placement),
-                "files": list(files),
-            }
-            self._calls.ask_all("open_table", arguments)
+        self._open(
+            ("open_table", (name,)),
+            lambda: call_to(
+                OwnedStore.open_table, name, dim, initializer, seed, policy or {}, placement, files
+            ),
+        )
+        if files[0]:
+            self._in_files.add(name)
 
     @override
     def set_optimizer(self, name: str, **settings: float) -> None:
         super().set_optimizer(name, **settings)
-        if self._calls is not None:
-            self._calls.ask_all("set_optimizer", {"table": name, "settings": settings})
+        key = "set_optimizer", (name,)
+        self._open(key, lambda: call_to(OwnedStore.set_optimizer, name, settings))
 
     @override
     def forget_optimizer(self, name: str) -> None:
         super().forget_optimizer(name)
-        if self._calls is not None:
-            self._calls.ask_all("forget_optimizer", self.named(name))
+        self.settle(name)
+        self.calls.each(Engine.forget_optimizer, name)
+        for call, tables in list(self._opening):
+            if call != "open_table" and name in tables:
+                del self._opening[call, tables]
 
     @override
     def digest(self, name: str) -> int:
-        if self._calls is None:
+        if not self.calls:
             return super().digest(name)
-        return sum(self._calls.results("digest", self.named(name))) % 2**64
+        self.settle(name)
+        return sum(self.calls.each(Engine.digest, name)) % 2**64
 
     @override
     def table_stats(self, name: str) -> native.TableStatsStruct:
         struct = super().table_stats(name)
-        if self._calls is None:
+        if not self.calls:
             return struct
-        of_nodes = self._calls.results("stats", self.named(name))
+        self._wait_here(name)
+        of_nodes = self.calls.each(OwnedStore.stats, name)
         for field in (field for field, *_ in struct._fields_ if field not in _NOT_SUMMED):
             setattr(struct, field, sum(each[field] for each in of_nodes))
         return struct
 
     @override
     def count_nan(self, name: str) -> int:
-        if self._calls is None:
+        if not self.calls:
             return super().count_nan(name)
-        return sum(self._calls.results("count_nan", self.named(name)))
+        self._wait_here(name)
+        return sum(self.calls.each(Engine.count_nan, name))
 
     @override
     def set_version(self, name: str, version: int, optimizer_start: int) -> None:
         super().set_version(name, version, optimizer_start)
-        if self._calls is not None:
-            arguments = {"table": name, "version": version, "start": optimizer_start}
-            self._calls.ask_all("set_version", arguments)
+        self.calls.each(Engine.set_version, name, version, optimizer_start)
 
     @override
     def open_update(
@@ -202,29 +194,30 @@ class NodesEngine(Engine):
         steps: int = 0,
     ) -> Update:
         opened = super().open_update(name, tables, choices, steps)
-        self._updates[name, tuple(tables)] = opened
-        if self._calls is not None:
-            chosen = vars(choices or UpdateChoices())
-            arguments = {"name": name, "tables": tables, "choices": chosen, "steps": steps}
-            self._calls.ask_all("open_update", arguments)
+        chosen = choices or UpdateChoices()
+        self._open(
+            (f"open_update {name}", tuple(tables)),
+            lambda: call_to(OwnedStore.open_update, name, tables, chosen, opened.steps),
+        )
         return opened
+
+    def opening(self) -> list[Call[None]]:
+        """Returns the calls by which another node opens its copy of a shard; on rank 0.
+
+        Raises:
+            StoreError: A table has rows in files, or is being saved: its rows cannot move.
+        """
+        if self._in_files or self.frozen:
+            raise StoreError(
+                f"A shard can move if no table has rows in files, and none is being saved. "
+                f"Received: in files {sorted(self._in_files)}, being saved {sorted(self.frozen)}"
+            )
+        return [call() for call in self._opening.values()]
 
     @property
     def tables(self) -> list[str]:
         """Names of the open tables, in the order in which they were opened."""
         return list(self.dims)
-
-    def steps_of(self, name: str, tables: Iterable[str]) -> int:
-        """Returns the number of steps that the job has done of an update.
-
-        Args:
-            name: Name of the update.
-            tables: Names of its tables, in the order in which `open_update` got them.
-
-        Raises:
-            KeyError: No such update is open.
-        """
-        return self._updates[name, tuple(tables)].steps
 
     def wait_for_all(self) -> None:
         """Waits until every update that this rank has posted is applied.
@@ -260,22 +253,32 @@ class NodesEngine(Engine):
         cursors.add(cursor)
         return True
 
-    def named(self, name: str) -> dict[str, object]:
-        """Returns the arguments that name a table in a call to the nodes.
-
-        Waits first until the updates that this rank has posted are applied, or have failed. The
-        arguments contain the version that this rank has then, for which the nodes can wait.
+    def settle(self, name: str) -> None:
+        """Waits until all nodes have the updates of a table that this rank has posted; on rank 0.
 
         Args:
             name: Name of the table.
 
-        Returns:
-            The arguments, as JSON can represent them.
-
         Raises:
-            TfhybridError: There is no such table.
+            TfhybridError: A node failed, is gone, or did not get there within a minute.
         """
+        self.calls.each(OwnedStore.wait, *self.reached(name))
+
+    def reached(self, name: str) -> tuple[str, int, int]:
+        """Waits until this host has a table's updates; returns the arguments of `OwnedStore.wait`.
+
+        Args:
+            name: Name of the table.
+        """
+        self._wait_here(name)
+        return name, self.dims.get(name, 1), int(super().table_stats(name).version)
+
+    def _wait_here(self, name: str) -> None:
         with contextlib.suppress(TfhybridError):  # a failed update changes nothing: still readable
             self.wait(name)
-        version = int(super().table_stats(name).version)
-        return {"table": name, "dim": self.dims.get(name, 1), "version": version}
+
+    def _open(self, key: tuple[str, tuple[str, ...]], call: Callable[[], Call[None]]) -> None:
+        if self.calls:
+            self._opening[key] = call
+            made = call()
+            ask_each([(caller, made) for caller in self.calls])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -13,8 +14,13 @@ from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
-from tfhybrid.embedding_nodes.record_layout import layout_of
-from tfhybrid.embedding_nodes.row_arrays import arrays_of
+from tfhybrid.embedding_nodes.owned_store import OwnedStore, WriterOf
+from tfhybrid.errors import StoreError
+from tfhybrid.rpc.calls import ask_each
+from tfhybrid.rpc.remote_methods import call_on
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class NodesTableWriter(TableWriter):
@@ -49,66 +55,52 @@ class NodesTableWriter(TableWriter):
         owned_as: str | None = None,
     ) -> None:
         super().__init__(engine, name, dim, state_shape, waiting, owned_as)
-        self._nodes = engine.calls
-        self._engine_of_nodes = engine
+        self._nodes = engine
         self._frozen = engine.frozen  # shared: another writer of the table may write these parts
-        self._named = engine.named(name) | {
-            "dim": dim,
-            "state_shape": list(state_shape),
-            "waiting": waiting is not None,
-            "owned_as": owned_as,
-        }
+        self._target = WriterOf(name, dim, state_shape, waiting is not None, owned_as)
 
     @override
     def reserve(self, rows: int) -> None:
-        self._ask("reserve", rows=rows)
+        self._nodes.calls.each(OwnedStore.reserve, self._target, rows)
 
     @override
     def write_rows(self, block: RowBlock) -> int:
         self._check(block)
-        arrays = arrays_of(block)
-        return sum(self._nodes.results("write_rows", self._named, arrays))
+        return sum(self._each(TableWriter.write_rows, block))
 
     @override
     def load_records(self, file: RecordFile) -> None:
         file.layout(self._dim)
-        self._ask(
-            "load_records",
-            path=os.fspath(file.path),
-            dtype=layout_of(file.dtype),
-            header_bytes=file.header_bytes,
-        )
+        self._each(TableWriter.load_records, file)
 
     @override
     def remove_keys(self, keys: np.ndarray) -> None:
-        self._nodes.ask_all("remove_keys", self._named, {"keys": np.asarray(keys, np.int64)})
+        self._each(TableWriter.remove_keys, np.asarray(keys, np.int64))
 
     @override
     def clear(self) -> None:
         super().clear()
-        self._ask("clear")
+        self._each(TableWriter.clear)
 
     @override
     def set_decay(self, decay: float) -> None:
         super().set_decay(decay)
-        self._ask("set_decay", decay=decay)
+        self._each(TableWriter.set_decay, decay)
 
     @override
     def set_event_time(self, time: int) -> None:
         super().set_event_time(time)
-        self._ask("set_event_time", time=time)
+        self._each(TableWriter.set_event_time, time)
 
     @override
     def track_changes(self, cursor: str) -> None:
-        self._ask("track_changes", cursor=cursor)
+        self._each(TableWriter.track_changes, cursor)
 
     @override
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
-        lost = self._engine_of_nodes.changes_are_lost(self._name, cursor)
-        only_changed = only_changed and not lost
-        arguments = self._named | {"cursor": cursor, "only_changed": only_changed}
-        results = self._nodes.results("freeze", arguments)
-        of_nodes = [FrozenTable(*each) for each in results]
+        lost = self._nodes.changes_are_lost(self._name, cursor)
+        self._nodes.settle(self._name)
+        of_nodes = self._each(TableWriter.freeze, cursor, only_changed=only_changed and not lost)
         self._frozen[self._name] = of_nodes
         return of_nodes[0]._replace(
             rows=sum(each.rows for each in of_nodes),
@@ -120,35 +112,38 @@ class NodesTableWriter(TableWriter):
 
     @override
     def return_changes(self) -> None:
-        self._ask("return_changes")
+        self._each(TableWriter.return_changes)
 
     @override
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
-        return np.concatenate(
-            [
-                self._nodes.ask(node, "removed_keys", self._named | {"frozen": list(of_node)})[1][
-                    "keys"
-                ]
-                for node, of_node in enumerate(self._frozen[self._name])
-                if of_node.removed
-            ]
-        )
+        calls = [
+            (caller, call_on(self._target, TableWriter.removed_keys, of_node))
+            for caller, of_node in zip(self._nodes.calls, self._frozen[self._name], strict=True)
+            if of_node.removed
+        ]
+        return np.concatenate(ask_each(calls))
 
     @override
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        for node, of_node in enumerate(self._frozen[self._name]):
+        for node, of_node in zip(self._nodes.calls, self._frozen[self._name], strict=True):
             if part < of_node.parts:
-                arguments: dict[str, Any] = {"part": part, "path": None}
-                if path is not None:
-                    arguments["path"] = os.path.abspath(path)
-                result, _ = self._nodes.ask(node, "write_part", self._named | arguments)
-                return TableFile(*result)
+                at = None if path is None else os.path.abspath(path)
+                try:
+                    return node.ask(call_on(self._target, TableWriter.write_part, part, at))
+                except StoreError as error:
+                    raise StoreError(
+                        f"{error}. Every embedding node writes its own rows, so it must see the "
+                        "directory"
+                    ) from error
             part -= of_node.parts
         raise IndexError(part)
 
     @override
     def thaw(self) -> None:
-        self._ask("thaw")
+        self._each(TableWriter.thaw)
+        self._frozen.pop(self._name, None)
 
-    def _ask(self, call: str, **arguments: object) -> None:
-        self._nodes.ask_all(call, self._named | arguments)
+    def _each(
+        self, method: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> list[_T]:
+        return self._nodes.calls.each_on(self._target, method, *args, **kwargs)

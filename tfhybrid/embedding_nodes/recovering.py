@@ -13,6 +13,7 @@ import numpy as np
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.store_token import host_of, run_of
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
+from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.errors import StoreError, TfhybridError
 
 
@@ -43,7 +44,7 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
         return
     updates = engine.last_updates()
     if ahead[0] > 0:
-        updates = calls.ask(ahead[0] - 1, "last_updates", {})[1]["updates"]
+        updates = calls[ahead[0] - 1].call(Engine.last_updates)
     for member in behind:
         reached = _repeat(engine, calls, member, updates)
         if reached != newest:
@@ -55,16 +56,16 @@ def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> Non
 
 def _recovered_versions(
     engine: Engine, calls: NodeCalls, run: int, first: int
-) -> list[Mapping[str, int]]:
+) -> list[dict[str, int]]:
     """Recovers the nodes' stores; returns versions by table, of host 0 and then of each node."""
     try:
-        answers = calls.results("recover_store", {})
+        answers = calls.each(OwnedStore.recover_store)
     except TfhybridError as error:
         raise StoreError(f"An embedding node has no store to recover: {error}") from error
     for node, answer in enumerate(answers):
-        if (run_of(answer["token"]), host_of(answer["token"])) != (run, first + node):
+        if (run_of(answer.token), host_of(answer.token)) != (run, first + node):
             raise StoreError("The embedding nodes hold tables of another run of the job")
-    versions = [engine.store_versions(), *(answer["versions"] for answer in answers)]
+    versions = [engine.store_versions(), *(answer.versions for answer in answers)]
     if len({tuple(sorted(each)) for each in versions}) > 1:
         raise StoreError("The embedding nodes hold other tables than the trainers")
     return versions
@@ -75,6 +76,8 @@ def _repeat(
 ) -> Mapping[str, int]:
     """Has host 0 (member 0) or a node apply its staged updates; returns its versions by table."""
     if member > 0:
-        return dict(calls.ask(member - 1, "roll_forward", {}, {"updates": updates})[0])
+        node = calls[member - 1]
+        node.call(Engine.roll_forward, updates)
+        return node.call(Engine.store_versions)
     Engine.roll_forward(engine, updates)  # this host alone
     return engine.store_versions()

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfhybrid import distributed, settings
-from tfhybrid.cluster.node_options import parsed_address, read_token
+from tfhybrid.cluster.node_options import read_token
 from tfhybrid.embedding_nodes.moving import Mover
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.node_session import NodeSession, find_and_begin
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.rpc.peer import parsed_address
 from tfhybrid.rpc.tls import Tls
 
 

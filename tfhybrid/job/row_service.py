@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import socket
 import threading
@@ -19,14 +18,13 @@ from collections.abc import Sequence
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc import listener
+from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.listener import Listener
-from tfhybrid.rpc.tls import Tls, accepted, dialled
+from tfhybrid.rpc.peer import Peer
+from tfhybrid.rpc.tls import Tls, accepted
 
 _log = logging.getLogger("tfhybrid.job")
 
-
-_CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 
 
@@ -142,21 +140,9 @@ class RowService:
     def _dial(
         self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
     ) -> None:
-        handshake = json.dumps([self._rank, purpose])
-        try:
-            link = listener.dial(
-                address,
-                self._token,
-                handshake,
-                _CONNECT_SECONDS,
-                self._silence,
-                dialled(self._tls, leader.name),
-            )
-        except OSError as error:
-            raise StoreError(
-                f"Cannot connect to {leader.name} at {address[0]} port {address[1]} ({error}). "
-                "Does a firewall close the ports between the hosts?"
-            ) from error
+        peer = Peer(leader.name, address, self._token, self._silence, self._tls)
+        name = self._ranks[self._rank].name
+        link = peer.connect(Handshake(Purpose[purpose.name], name, rank=self._rank))
         self._engine.connect_owner(host, purpose, link, leader.name)
 
     def _serve(self, listener: Listener) -> None:
@@ -165,13 +151,13 @@ class RowService:
                 for handshake, link in listener.arrivals(_LOOK_SECONDS):
                     self._let_in(handshake, link)
 
-    def _let_in(self, handshake: str, link: socket.socket) -> None:
-        hosts = self._engine.hosts
+    def _let_in(self, text: str, link: socket.socket) -> None:
         try:
-            rank, purpose = json.loads(handshake)
-            purpose = LinkPurpose(purpose)
-            host, name = hosts[rank], self._ranks[rank].name
-        except (ValueError, TypeError, IndexError):
+            handshake = Handshake.heard(text)
+            purpose = LinkPurpose[handshake.to.name]
+            host, name = self._engine.hosts[handshake.rank], self._ranks[handshake.rank].name
+        except (StoreError, KeyError, IndexError) as error:
+            _log.warning("Refused: %s", error)
             link.close()
             return
         try:

@@ -72,7 +72,7 @@ def measure(work: MeasuredWork, ranks: int) -> float:
     if done.returncode != 0 or not lines:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise TfhybridError(f"The job that measures a step failed. Received: {last}")
-    return float(json.loads(lines[0].partition(":")[2])["step_seconds"])
+    return float(json.loads(lines[0][lines[0].index("{") :])["step_seconds"])
 
 
 def draw(

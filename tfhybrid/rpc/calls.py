@@ -1,29 +1,43 @@
-"""Remote calls between two processes: one message per request and one per response, in order."""
+"""Remote calls between two processes: one message per request and one per response, in order.
+
+Every call has a number, which its answer repeats. A connection on which a call was interrupted is
+closed, so that no later call can take the answer of an earlier one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tfhybrid import errors
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc.messages import Arrays, MessageLink
+from tfhybrid.rpc.messages import LostError, MessageLink
+from tfhybrid.rpc.remote_methods import Call, Called, call_to
 
-Arguments = dict[str, Any]
-ReceivedArrays = dict[str, np.ndarray]
-Answer = tuple[Any, Arrays]
-Called = Callable[[Arguments, ReceivedArrays], Answer]
+_log = logging.getLogger("tfhybrid.rpc")
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Errors that travel by name. Any other error of the other end arrives as a `StoreError`.
+_KINDS: dict[str, type[TfhybridError]] = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, TfhybridError)
+}
 
 
 class Caller:
     """Client end of a connection for calls.
 
     Thread-safe: a call waits until the one before has ended.
+
+    An exception that is not an error of the other end, such as `KeyboardInterrupt` while a call
+    waits, closes the connection.
 
     Args:
         link: Connected socket; closed by `close`.
@@ -33,124 +47,178 @@ class Caller:
     def __init__(self, link: socket.socket, peer: str) -> None:
         self._link = MessageLink(link, peer)
         self._lock = threading.Lock()
+        self._started = self._finished = 0  # calls so far
+        self._is_closed = False
 
     @property
     def peer(self) -> str:
         """Name of the other end."""
         return self._link.peer
 
-    def ask(
-        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
-    ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Calls the other end and waits for the response. The caller must not hold `alone`.
+    @property
+    def is_closed(self) -> bool:
+        """Whether this end has closed the connection, also because a call was interrupted."""
+        return self._is_closed
+
+    def call(
+        self, method: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Calls a remote method of the other end and returns its result.
 
         Args:
-            call: Name of the call.
-            arguments: JSON-serializable arguments. Default: none.
-            arrays: Arrays of the request, by name. Default: none.
-
-        Returns:
-            The result, and the arrays of the response by name.
+            method: Function of a class, such as `Engine.digest`.
+            *args: Positional arguments of the method after `self`.
+            **kwargs: Keyword arguments of the method.
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
-            StoreError: The connection is lost or closed, or the response is not a message.
+            LostError: The connection is lost.
+        """
+        return self.ask(call_to(method, *args, **kwargs))
+
+    def ask(self, call: Call[_T]) -> _T:
+        """Sends a call, waits for the response, and returns the result; raises like `call`.
+
+        Args:
+            call: The call.
         """
         with self.alone():
-            self.start(call, arguments, arrays)
-            return self.finish()
+            self.start(call)
+            return self.finish(call)
 
-    def alone(self) -> contextlib.AbstractContextManager[object]:
-        """Returns the lock of the connection, a context manager that keeps other threads out."""
-        return self._lock
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Makes the calls of other threads wait during the block.
 
-    def start(
-        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
-    ) -> None:
-        """Sends a request without waiting for the response; the caller must hold `alone`.
+        The connection is closed if the block leaves a call unfinished.
+        """
+        with self._lock:
+            try:
+                yield
+            finally:
+                if self._finished != self._started:
+                    self.close()
 
-        One thread can start calls on several connections and then finish them.
+    def start(self, call: Call[Any]) -> None:
+        """Sends a request without waiting for the response.
+
+        The caller must hold `alone`, unless only one thread uses the connection. One thread can
+        start calls on several connections and then finish them.
 
         Args:
-            call: Name of the call.
-            arguments: JSON-serializable arguments. Default: none.
-            arrays: Arrays of the request, by name. Default: none.
+            call: The call.
 
         Raises:
-            StoreError: The connection is lost or closed.
+            LostError: The connection is lost, or was closed by an interrupted call.
         """
-        self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
+        if self._is_closed:
+            raise LostError(f"The connection to {self.peer} was closed at this end")
+        self._started += 1
+        message = {
+            "call": call.request.call,
+            "arguments": dict(call.request.arguments),
+            "number": self._started,
+        }
+        with self._closing_unless_done():
+            try:
+                self._link.send(message, call.request.arrays)
+            except LostError as error:
+                raise self._refusal() or error from None
 
-    def finish(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Waits for the response to the oldest unfinished `start`. The caller must hold `alone`.
+    def finish(self, call: Call[_T]) -> _T:
+        """Waits for the response to the oldest unfinished `start` and returns the result.
 
-        Returns:
-            The result, and the arrays of the response by name.
+        The same rules as for `start` apply.
+
+        Args:
+            call: The call that `start` sent.
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
-            StoreError: The connection is lost or closed, or the response is not a message.
+            LostError: The connection is lost.
         """
-        response, arrays = self._link.receive()
+        with self._closing_unless_done():
+            response, arrays = self._link.receive()
+            number = response.get("number")
+            if number is None and "error" in response:
+                raise self._error_of(response)  # the other end refuses the connection
+            if number != self._finished + 1:
+                raise StoreError(
+                    f"{self.peer} must answer call {self._finished + 1}. Received: the answer to "
+                    f"call {number}"
+                )
+            self._finished += 1
         if "error" in response:
-            kind = getattr(errors, str(response["error"]), StoreError)
-            raise kind(f"{self.peer}: {response.get('text')}")
-        return response.get("result"), arrays
+            raise self._error_of(response)
+        return call.result(response.get("result"), arrays, self.peer)
 
     def close(self) -> None:
-        """Closes the connection. Calls raise `StoreError` from then on, also one that waits now."""
+        """Closes the connection. A call that waits on another thread fails."""
+        self._is_closed = True
         self._link.close()
 
+    @contextlib.contextmanager
+    def _closing_unless_done(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
-def ask_together(
-    callers: Sequence[Caller],
-    call: str,
-    arguments: Mapping[str, Any],
-    arrays: Arrays | None = None,
-) -> list[tuple[Any, dict[str, np.ndarray]]]:
-    """Makes the same call on several connections and waits for all responses.
+    def _refusal(self) -> TfhybridError | None:
+        """Returns why the other end has refused the connection, if it said so before it closed."""
+        with contextlib.suppress(StoreError):
+            response, _ = self._link.receive()
+            if response.get("number") is None and "error" in response:
+                return self._error_of(response)
+        return None
+
+    def _error_of(self, response: Mapping[str, Any]) -> TfhybridError:
+        kind = _KINDS.get(str(response["error"]), StoreError)
+        return kind(f"{self.peer}: {response.get('text')}")
+
+
+def ask_each(calls: Sequence[tuple[Caller, Call[_T]]]) -> list[_T]:
+    """Makes a call on each of several connections and waits for all responses.
 
     It starts no threads, so it also works while Python exits.
 
     Args:
-        callers: Connections to call on.
-        call: Name of the call.
-        arguments: JSON-serializable arguments.
-        arrays: Arrays of the request, by name. Default: none.
+        calls: Connections, and the call to make on each.
 
     Returns:
-        The result and the arrays of each response, in the order of `callers`.
+        The results, in the order of `calls`.
 
     Raises:
         TfhybridError: A call failed or a connection is lost; one of the errors, raised after every
             call has ended.
     """
-    answers: list[tuple[Any, dict[str, np.ndarray]]] = []
+    results: list[_T] = []
     failures: list[TfhybridError] = []
     with contextlib.ExitStack() as held:
         started = []
-        for caller in callers:
+        for caller, call in calls:
             held.enter_context(caller.alone())
             try:
-                caller.start(call, arguments, arrays)
-                started.append(caller)
+                caller.start(call)
+                started.append((caller, call))
             except TfhybridError as error:
                 failures.append(error)
-        for caller in started:
+        for caller, call in started:
             try:
-                answers.append(caller.finish())
+                results.append(caller.finish(call))
             except TfhybridError as error:
                 failures.append(error)
     if failures:
         raise failures[0]
-    return answers
+    return results
 
 
 def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
     """Serves the calls of one connection until it ends, which raises.
 
-    A `TfhybridError`, `OSError`, `KeyError`, `TypeError`, `ValueError` or `IndexError` of a call
-    goes to the caller and does not end the connection. Any other error propagates.
+    An error of a call goes to the caller and does not end the connection. An error that is neither
+    tfhybrid's nor the system's is logged too: it is a bug.
 
     Args:
         link: Connection to the caller.
@@ -162,21 +230,37 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
     """
     while True:
         message, arrays = link.receive()
-        arguments = message.get("arguments")
-        called = calls.get(str(message.get("call")))
+        call, arguments = str(message.get("call")), message.get("arguments")
+        called, number = calls.get(call), message.get("number")
         if called is None or not isinstance(arguments, dict):
             raise StoreError(
                 f"{link.peer} must call one of {sorted(calls)}, with a JSON object of arguments. "
-                f"Received: {message.get('call')!r}"
+                f"Received: {call!r}"
             )
         try:
             result, results = called(arguments, arrays)
-        except (TfhybridError, OSError) as error:
-            is_ours = isinstance(error, TfhybridError)
-            name = type(error).__name__ if is_ours else StoreError.__name__
-            link.send({"error": name, "text": str(error)})
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            text = f"The arguments of the call {message.get('call')} are invalid: {error!r}"
-            link.send({"error": StoreError.__name__, "text": text})
+        except TfhybridError as error:
+            link.send(refusal(error, number))
+        except OSError as error:
+            link.send(refusal(StoreError(str(error)), number))
+        except Exception as error:
+            _log.exception("The call %s of %s failed", call, link.peer)
+            link.send(refusal(StoreError(f"The call {call} failed: {error!r}"), number))
         else:
-            link.send({"result": result}, results)
+            link.send({"number": number, "result": result}, results)
+
+
+def refusal(error: TfhybridError, number: int | None = None) -> dict[str, Any]:
+    """Returns the message that makes a caller raise an error.
+
+    Args:
+        error: Error to raise; an error whose class is not one of `tfhybrid.errors` becomes a
+            `StoreError`.
+        number: Number of the call. Default: `None`, the whole connection is refused.
+    """
+    kinds = (kind.__name__ for kind in type(error).__mro__)
+    return {
+        "number": number,
+        "error": next(kind for kind in kinds if kind in _KINDS),
+        "text": str(error),
+    }

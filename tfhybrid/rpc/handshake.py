@@ -8,6 +8,8 @@ import json
 
 from tfhybrid.errors import StoreError
 
+PROTOCOL = 3  # version of the messages between processes; the two ends must have the same
+
 _KEYS = {"shard": "share"}  # keys of the message that differ from the names of the fields
 
 
@@ -18,6 +20,7 @@ class Purpose(enum.StrEnum):
     BATCHES = "batches"  # calls of data nodes, which send the keys of batches
     READS = "reads"
     UPDATES = "updates"
+    PASSES = "passes"  # messages between the leaders of hosts about passes over a table
     ROWS = "rows"  # rows that an embedding node pushes to a trainer
     STAGED = "staged"  # notices of an embedding node to host 0 about staged updates
     STORE = "store"  # copy of a shard's store, sent to the next owner of the shard
@@ -34,7 +37,7 @@ class Handshake:
             empty: the job has none yet.
         host: Host number of the caller; used on READS, UPDATES and STAGED.
         shard: Number of the shard of the slots; used on every link to the store of a shard.
-        rank: Rank of the caller; used on ROWS.
+        rank: Rank of the caller; set on ROWS, and between ranks.
     """
 
     to: Purpose
@@ -46,7 +49,7 @@ class Handshake:
 
     def text(self) -> str:
         """Returns the handshake as JSON text, as it is sent behind the token."""
-        fields = dataclasses.asdict(self)
+        fields = {"protocol": PROTOCOL} | dataclasses.asdict(self)
         return json.dumps({_KEYS.get(name, name): value for name, value in fields.items()})
 
     @classmethod
@@ -60,10 +63,16 @@ class Handshake:
             The handshake.
 
         Raises:
-            StoreError: The text is not a valid handshake.
+            StoreError: The text is not a valid handshake, or has another version of the protocol.
         """
         try:
             fields = json.loads(text)
+            protocol = fields.get("protocol")
+            if protocol != PROTOCOL:
+                raise StoreError(
+                    f"All processes must run one version of tfhybrid: {fields['name']} must speak "
+                    f"version {PROTOCOL} of the protocol. Received: version {protocol}"
+                )
             link = Purpose(fields["to"])
             return cls(
                 link,
@@ -78,3 +87,18 @@ class Handshake:
                 f"A handshake must be JSON with `to` and `name`. Received: {text[:200]!r}: "
                 f"{error!r}"
             ) from error
+
+    @staticmethod
+    def purpose_of(text: str) -> Purpose | None:
+        """Returns the purpose in a handshake, also in one that `heard` refuses.
+
+        Args:
+            text: Line of JSON from the process that connects.
+
+        Returns:
+            The purpose, or `None` if the text names none.
+        """
+        try:
+            return Purpose(json.loads(text)["to"])
+        except (ValueError, KeyError, TypeError):
+            return None

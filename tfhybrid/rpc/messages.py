@@ -29,6 +29,13 @@ _MESSAGE = "message"
 Arrays = Mapping[str, np.ndarray]
 
 
+class LostError(StoreError):
+    """A connection is lost, or its other end cannot be reached.
+
+    Nobody knows whether the other end has done what the last request asked for.
+    """
+
+
 class MessageLink:
     """Connection that carries messages in both directions.
 
@@ -52,23 +59,23 @@ class MessageLink:
             arrays: Arrays by name; the name "message" is reserved. Default: none.
 
         Raises:
-            StoreError: The connection is lost or closed.
+            LostError: The connection is lost.
         """
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
-        whole = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+        whole = {name: _plain(array) for name, array in (arrays or {}).items()}
         content = safetensors.numpy.save({**whole, _MESSAGE: text})
         try:
             self._link.sendall(_LENGTH.pack(len(content)))
             self._link.sendall(content)
         except OSError as error:
-            raise StoreError(f"Cannot send a message to {self.peer}: {error}") from error
+            raise LostError(f"Cannot send a message to {self.peer}: {error}") from error
 
     def receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Waits for a message; returns its JSON object and its arrays.
 
         Raises:
-            StoreError: The connection is lost or closed, or the data is not a message or exceeds 8
-                GiB.
+            LostError: The connection is lost.
+            StoreError: The data is not a message.
         """
         (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
         if size > _MAX_BYTES:
@@ -100,10 +107,15 @@ class MessageLink:
             try:
                 got = self._link.recv_into(view[have:])
             except OSError as error:
-                raise StoreError(f"The connection to {self.peer} is lost: {error}") from error
+                raise LostError(f"The connection to {self.peer} is lost: {error}") from error
             if got == 0:
-                raise StoreError(
+                raise LostError(
                     f"{self.peer} has closed its connection. If it still runs, read its log"
                 )
             have += got
         return content
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Returns an array as safetensors can store it; `np.ascontiguousarray` would change `()`."""
+    return np.asarray(array, array.dtype.newbyteorder("="), order="C")

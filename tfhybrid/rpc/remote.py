@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
-from tfhybrid.errors import StoreError, StreamError
-from tfhybrid.rpc import listener, process_tls
+from tfhybrid.errors import StreamError
+from tfhybrid.rpc import process_tls
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.messages import Arrays
-from tfhybrid.rpc.tls import dialled
+from tfhybrid.rpc.messages import LostError
+from tfhybrid.rpc.peer import Peer, parsed_address
+from tfhybrid.rpc.remote_methods import Call, call_on, call_to
 
 _CONNECT_SECONDS = 5.0
-_SILENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Remote:
@@ -33,37 +35,32 @@ class Remote:
         token: Token that the other end expects.
         name: Name of this process, for the logs of the other end.
         peer: Description of the other end, for errors.
-        patience: Time in seconds for which a call is repeated after a lost connection. Default:
-            120. It does not limit the time that the other end takes for a call.
+        patience: Maximum time without a response, in seconds. Default: 120.
 
     Raises:
-        ValueError: The address does not end in a port number.
+        ConfigError: The address is not `host:port`.
     """
 
     def __init__(
         self, address: str, token: str, name: str, peer: str, *, patience: float = 120.0
     ) -> None:
-        host, _, port = address.rpartition(":")
-        self._address = host.strip("[]"), int(port)
-        self._token = token
+        self._peer = Peer(
+            f"{peer} at {address}", parsed_address(address), token, patience=_CONNECT_SECONDS
+        )
         self._name = name
-        self._peer = f"{peer} at {address}"
         self._patience = patience
         self._caller: Caller | None = None
         self._lock = threading.Lock()
 
-    def ask(
-        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
-    ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Calls the other end and waits for the response.
+    def call(
+        self, method: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Calls a remote method of the other end and returns its result.
 
         Args:
-            call: Name of the call.
-            arguments: JSON-serializable arguments. Default: none.
-            arrays: Arrays of the request, by name. Default: none.
-
-        Returns:
-            The result, and the arrays of the response by name.
+            method: Function of a class, such as `Provider.put`.
+            *args: Positional arguments of the method after `self`.
+            **kwargs: Keyword arguments of the method.
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
@@ -71,19 +68,47 @@ class Remote:
                 the other end raised a plain `StoreError` for so long.
             ConfigError: The TLS files of this process cannot be used.
         """
+        return self.ask(call_to(method, *args, **kwargs))
+
+    def call_on(
+        self,
+        target: Any,
+        method: Callable[Concatenate[Any, _P], _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Calls a remote method of one of the other end's objects; raises like `call`.
+
+        Args:
+            target: Value that names the object, such as the name of a model.
+            method: Function of a class, such as `TargetModel.save`.
+            *args: Positional arguments of the method after `self`.
+            **kwargs: Keyword arguments of the method.
+
+        Returns:
+            The result of the method.
+        """
+        return self.ask(call_on(target, method, *args, **kwargs))
+
+    def ask(self, call: Call[_T]) -> _T:
+        """Sends a call, waits for the response, and returns the result; raises like `call`.
+
+        Args:
+            call: The call.
+        """
         until = time.monotonic() + self._patience
         while True:
             try:
                 with self._lock:
-                    self._caller = self._caller or self._connected()
-                    return self._caller.ask(call, arguments, arrays)
-            except (StoreError, OSError) as error:
-                if type(error) is not StoreError and not isinstance(error, OSError):
-                    raise  # an error of the call, not of the connection
+                    if self._caller is None or self._caller.is_closed:
+                        self._caller = self._connected()
+                    return self._caller.ask(call)
+            except LostError as error:
                 self.close()
                 if time.monotonic() >= until:
                     raise StreamError(
-                        f"The {self._peer} has not answered for {self._patience:.0f} s: {error}"
+                        f"The {self._peer.name} has not answered for {self._patience:.0f} s: "
+                        f"{error}"
                     ) from error
                 time.sleep(_PAUSE_SECONDS)
 
@@ -95,9 +120,6 @@ class Remote:
                 self._caller = None
 
     def _connected(self) -> Caller:
-        handshake = Handshake(Purpose.CALLS, self._name).text()
-        link = listener.dial(
-            *(self._address, self._token, handshake, _CONNECT_SECONDS, _SILENCE_SECONDS),
-            wrap=dialled(process_tls.tls_relay(), self._peer),
-        )
-        return Caller(link, self._peer)
+        # The relay is asked for each time: another one takes the place of one that has died.
+        peer = dataclasses.replace(self._peer, tls=process_tls.tls_relay())
+        return peer.caller(Handshake(Purpose.CALLS, self._name))

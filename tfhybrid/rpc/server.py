@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.errors import StoreError
+from tfhybrid.rpc.calls import refusal
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.listener import Listener
 from tfhybrid.rpc.messages import MessageLink
@@ -20,6 +21,8 @@ _log = logging.getLogger("tfhybrid.rpc")
 
 _LOOK_SECONDS = 0.2
 _SILENCE_SECONDS = 60.0
+
+_CALLS = (Purpose.CALLS, Purpose.BATCHES)
 
 Visit = Callable[[Handshake, MessageLink], None]
 Take = Callable[[Handshake, socket.socket], None]
@@ -90,7 +93,7 @@ class NodeServer:
     def _let_in(self, text: str, link: socket.socket) -> None:
         try:
             handshake = Handshake.heard(text)
-            if handshake.to in (Purpose.CALLS, Purpose.BATCHES):
+            if handshake.to in _CALLS:
                 thread = threading.Thread(target=self._answer, args=(handshake, link), daemon=True)
                 thread.start()
             elif self._take is not None:
@@ -102,6 +105,9 @@ class NodeServer:
                 )
         except (StoreError, OSError) as error:
             _log.warning("Refused: %s", error)
+            if Handshake.purpose_of(text) in _CALLS:
+                with contextlib.suppress(StoreError):  # the caller has gone
+                    MessageLink(link, "a caller").send(refusal(StoreError(str(error))))
             link.close()
 
     def _answer(self, handshake: Handshake, link: socket.socket) -> None:

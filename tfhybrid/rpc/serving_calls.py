@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfhybrid.rpc import listener, process_tls
-from tfhybrid.rpc.calls import Called, answer_calls
+from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.remote_methods import Called
 from tfhybrid.rpc.server import NodeServer
 
 
@@ -23,17 +25,17 @@ def serve_calls(address: str, token: str, calls: Mapping[str, Called]) -> None:
             connection, so the functions must be thread-safe.
 
     Raises:
-        ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file cannot be used.
+        ConfigError: The address is not `host:port`, only some of the `TFHYBRID_TLS_` variables are
+            set, or a file of theirs cannot be used.
         OSError: The address is not available.
         StoreError: The TLS relay has ended.
         ValueError, OverflowError: The address has no valid port, or this is not the main thread.
     """
-    host, _, port = address.rpartition(":")
 
     def visit(_: Handshake, link: MessageLink) -> None:
         answer_calls(link, calls)
 
-    listener_socket = listener.listen(host.strip("[]"), int(port))
+    listener_socket = listener.listen(*parsed_address(address))
     server = NodeServer(listener_socket, token, visit, tls=process_tls.tls_relay())
     server.stop_at_signals()
     server.run()

@@ -6,42 +6,56 @@ service, which is made for reads between single updates: a publication changes m
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
+from tfhybrid._remote import remote
 from tfhybrid.monitoring import metrics
-from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.remote import Remote
+from tfhybrid.rpc.remote_methods import client
 from tfhybrid.serving.reader import PublishedWeights, Reader
 from tfhybrid.stream.sync_unit.stats import as_dict
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
 
-def reader_calls(reader: Reader) -> dict[str, Called]:
-    """Returns the functions that clients may call on a read-only node, by name.
-
-    `RemoteReader` calls `read` and `spec`; `stats` returns the process's metrics.
+class ReadOnlyNode:
+    """Calls that a read-only node answers. Thread-safe.
 
     Args:
         reader: Reader that follows the publications.
     """
 
-    def read(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        weights = reader.read(arrays, dense=bool(arguments["dense"]))
-        dense = {f"dense/{i}": each for i, each in enumerate(weights.dense)}
-        return weights.number, {
-            **{f"rows/{name}": rows for name, rows in weights.rows.items()},
-            **dense,
-        }
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
-    def spec(_: dict[str, Any], __: dict[str, np.ndarray]) -> Answer:
-        return reader.spec.to_json(), {}
+    @remote
+    def read(self, keys: Mapping[str, np.ndarray], dense: bool) -> PublishedWeights:
+        """Returns rows, and optionally the dense weights, of one publication.
 
-    def stats(_: dict[str, Any], __: dict[str, np.ndarray]) -> Answer:
-        return as_dict(metrics.of_stream()), {}
+        Args:
+            keys: int64 of any shape, by table.
+            dense: Whether to return the dense weights too.
 
-    return {"read": read, "spec": spec, "stats": stats}
+        Raises:
+            PublicationError: The node has not read a publication yet.
+            ConfigError: The model has no such table.
+        """
+        return self._reader.read(dict(keys), dense=dense)
+
+    @remote
+    def spec(self) -> ModelSpec:
+        """Returns tables and dense weights of the model.
+
+        Raises:
+            PublicationError: The node has not read a publication yet.
+        """
+        return self._reader.spec
+
+    @remote
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Returns the metrics of the node's process, by metric and label."""
+        return as_dict(metrics.of_stream())
 
 
 class RemoteReader:
@@ -65,6 +79,7 @@ class RemoteReader:
 
     def __init__(self, address: str, token: str, name: str) -> None:
         self._remote = Remote(address, token, name, "read-only node")
+        self._node = client(ReadOnlyNode, self._remote)
 
     @property
     def spec(self) -> ModelSpec:
@@ -74,7 +89,7 @@ class RemoteReader:
             PublicationError: The node has not read a publication yet.
             StreamError: The node does not answer.
         """
-        return ModelSpec.from_json(self._remote.ask("spec")[0])
+        return self._node.spec()
 
     def read(self, keys: dict[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:
         """Returns rows, and optionally the dense weights, of one publication.
@@ -88,10 +103,7 @@ class RemoteReader:
             ConfigError: The model has no such table.
             StreamError: The node does not answer.
         """
-        number, arrays = self._remote.ask("read", {"dense": dense}, keys)
-        rows = {name: arrays[f"rows/{name}"] for name in keys}
-        count = sum(name.startswith("dense/") for name in arrays)
-        return PublishedWeights(int(number), rows, [arrays[f"dense/{i}"] for i in range(count)])
+        return self._node.read(keys, dense)
 
     def close(self) -> None:
         """Closes the connection; a later call opens it again."""

@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from tfhybrid._deprecated import renamed_fields, renamed_keys
 from tfhybrid.cluster.cluster_file import read_role
-from tfhybrid.cluster.node_options import parsed_address, read_token
+from tfhybrid.cluster.node_options import read_token
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
 from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
+from tfhybrid.rpc.peer import parsed_address
 from tfhybrid.rpc.remote import Remote
+from tfhybrid.rpc.remote_methods import client
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
@@ -27,7 +29,8 @@ from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommit
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.sync_unit.publisher import PublishRules
-from tfhybrid.stream.sync_unit.sync_unit import RemoteModel, SyncUnit
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
+from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 
 @renamed_fields(most_behind="max_behind")
@@ -247,7 +250,7 @@ class StreamSettings:
             publish=self.publish_rules,
         )
 
-    def remote_model(self, name: str, caller: str) -> RemoteModel:
+    def remote_model(self, name: str, caller: str) -> TargetModel:
         """Returns a client by which this process calls a target model of the sync unit's process.
 
         It connects at its first call, which also refuses an unknown name.
@@ -257,13 +260,34 @@ class StreamSettings:
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:
-            A client, which any thread may call.
-
-        Raises:
-            ConfigError: The token file cannot be read, or is empty.
-            ValueError: The address `sync` does not end in a port number.
+            A client with the remote methods of the model, which any thread may call.
         """
-        return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
+        return client(TargetModel, self._sync_unit(caller), on=name)
+
+    def remote_unit(self, caller: str) -> SyncUnit:
+        """Returns a client by which this process calls the sync unit's process.
+
+        Args:
+            caller: Name of this process, for the sync unit's logs and errors.
+
+        Returns:
+            A client with the remote methods of the unit, which any thread may call.
+        """
+        return client(SyncUnit, self._sync_unit(caller))
+
+    def remote_provider(self, caller: str) -> Provider:
+        """Returns a client by which this process calls the provider's process.
+
+        Args:
+            caller: Name of this process, for the provider's logs and errors.
+
+        Returns:
+            A client with the remote methods of the provider, which any thread may call.
+        """
+        return client(Provider, Remote(self.provider, self.token, caller, "provider"))
+
+    def _sync_unit(self, caller: str) -> Remote:
+        return Remote(self.sync, self.token, caller, "sync unit")
 
     def open_provider(self) -> Provider:
         """Opens the provider in this process, which ends the leases of earlier ones.

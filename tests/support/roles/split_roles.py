@@ -22,7 +22,7 @@ from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.feed import Feed
-from tfhybrid.data_nodes.key_links import PULL, KeyLinks, key_calls
+from tfhybrid.data_nodes.key_links import PULL, KeyCalls, KeyLinks
 from tfhybrid.data_nodes.open_epochs import OpenEpochs
 from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.read_log import ReadLog
@@ -31,8 +31,9 @@ from tfhybrid.data_nodes.tickets import TicketBook
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.calls import Called, Caller, answer_calls
+from tfhybrid.rpc.calls import Caller, answer_calls
 from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.remote_methods import Called, served
 
 __all__ = ["ADAGRAD", "TABLES"]
 
@@ -120,7 +121,8 @@ class Job:
     trainers: int
     nodes: int
     make: Any = make
-    dials: list[tuple[str, MessageLink]] = dataclasses.field(default_factory=list)
+    stream: type[DataStream] = DataStream
+    dials: list[tuple[str, Caller]] = dataclasses.field(default_factory=list)
     books: dict[int, TicketBook] = dataclasses.field(default_factory=dict)
     epochs: OpenEpochs = dataclasses.field(default_factory=OpenEpochs)
     logs: dict[int, ReadLog] = dataclasses.field(default_factory=dict)
@@ -134,16 +136,19 @@ class Job:
         placements = {table: (int(BY_KEY[0]), BY_KEY[1]) for table in TABLES}
         return Declared(FEATURES, placements, self.trainers, len(self.engines))
 
-    def dial(self, name: str) -> MessageLink:
+    def dial(self, name: str) -> Caller:
         """A connection to a data node, which is one as long as that lasts."""
-        stream = DataStream(self.make, lambda _: self.key_links())
-        link = served(stream.calls(), name, stream.close)
+        stream = self.stream(self.make, lambda _: self.key_links())
+        link = Caller(served_socket(served(stream), stream.close), name)
         self.dials.append((name, link))
         return link
 
     def key_links(self) -> KeyLinks:
         return KeyLinks(
-            [Caller(served_socket(key_calls(each)), f"node {each.host}") for each in self.owners]
+            [
+                Caller(served_socket(served(KeyCalls(each))), f"node {each.host}")
+                for each in self.owners
+            ]
         )
 
     def log(self, rank: int) -> ReadLog:
@@ -240,10 +245,6 @@ def served_socket(calls: Mapping[str, Called], done: Any = lambda: None) -> sock
     return mine
 
 
-def served(calls: Mapping[str, Called], name: str, done: Any) -> MessageLink:
-    return MessageLink(served_socket(calls, done), name)
-
-
 def train_fed(
     trainer: NodesEngine,
     links: NodeLinks,
@@ -258,7 +259,7 @@ def train_fed(
     split_batches.use_key_handles(trainer)
     update = trainer.open_update("sgd", TABLES)
     feed = links.feed(wanted, 0, 1)
-    assert feed.describe()["cardinality"] == STEPS
+    assert feed.describe().cardinality == STEPS
     first = trainer.first_node
     declared = Declared(FEATURES, trainer.placements, first, first + trainer.nodes)
     for epoch in range(epochs):

@@ -7,12 +7,11 @@ import os
 import sys
 
 import numpy as np
+import pytest
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.rpc.remote import Remote
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import GrantedWork, Request
-from tfhybrid.stream.provider.provider_calls import RemoteProvider
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
@@ -35,16 +34,17 @@ def trains_line(pid: int) -> str:
 def main(config: str) -> None:
     settings = StreamSettings.read(config)
     name = f"trainer-{os.getpid()}"
-    provider = RemoteProvider(Remote(settings.provider, settings.token, name, "provider"))
+    provider = settings.remote_provider(name)
     model = settings.remote_model("ads", name)
     model.open(SPEC, [])
     trains = False
     for number in itertools.count():
         request = Request(name, number, "ads", batch=8, load=Load(rows_per_second=50.0))
         try:
-            work = provider.lease(request, wait_seconds=0.2)
-            if work is None:
+            found = provider.lease_encoded(request, 0.2)
+            if found is None:
                 continue
+            work = found.granted(lambda *_: pytest.fail("The rows come with the lease"))
             model.apply(update_of(work, "ads", name))
             provider.finish("ads", work.queue, work.lease.fence)
             if not trains:

@@ -20,8 +20,12 @@ from tests.support.stream.recovery_times import RecoveryTimes
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.errors import StreamError
 from tfhybrid.rpc.remote import Remote
+from tfhybrid.rpc.remote_methods import call_on, call_to
 from tfhybrid.serving import Reader
+from tfhybrid.serving.read_only_node import ReadOnlyNode
+from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.stream_settings import StreamSettings
+from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 LOGGER = logging.getLogger(__name__)
 
@@ -77,14 +81,13 @@ class Site:
             return
         settings = StreamSettings.read(self.config)
         calls = {
-            "sync": (settings.sync, "standing", {"model": "ads"}),
-            "reader": (self._reader, "spec", {}),
+            "sync": (settings.sync, call_on("ads", TargetModel.standing)),
+            "reader": (self._reader, call_to(ReadOnlyNode.spec)),
         }
-        lag = (settings.provider, "lag", {"model": "ads"})
-        address, call, arguments = calls.get(role, lag)
+        address, call = calls.get(role, (settings.provider, call_to(Provider.lag, "ads")))
         remote = Remote(address, settings.token, "test", role, patience=0.0)
         try:
-            remote.ask(call, arguments)
+            remote.ask(call)
         finally:
             remote.close()
 

@@ -13,8 +13,8 @@ import tfhybrid
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
-from tfhybrid.stream.provider.provider_calls import provider_calls
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.stream_settings import StreamSettings
@@ -36,7 +36,7 @@ class Site:
         self.unit = self.settings.sync_unit()
         self._servers = [self._serve(self.settings.sync, self.unit.calls)]
         self.provider = self.settings.open_provider()
-        self._servers.append(self._serve(self.settings.provider, provider_calls(self.provider)))
+        self._servers.append(self._serve(self.settings.provider, served(self.provider)))
 
     def _serve(self, address: str, calls) -> tuple[NodeServer, threading.Thread]:
         host, port = address.split(":")

@@ -42,6 +42,7 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.embedding_nodes.node_session import begin
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError, UnsupportedError
+from tfhybrid.rpc.handshake import Handshake, Purpose
 
 NODES = 3
 
@@ -279,13 +280,14 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
     nodes = found(cluster)
     addresses = dict(zip(nodes.names, nodes.addresses, strict=True))
     addresses["metadata"] = cluster.listen, cluster.port
-    handshake = b'{"to": "calls", "name": "stranger"}'.ljust(1024)
+    handshake = Handshake(Purpose.CALLS, "stranger").text().encode().ljust(1024)
+    intruder = Handshake(Purpose.UPDATES, "intruder", "none").text().encode().ljust(1024)
     said = {
         secrets.token_bytes(2000): "does not show the token",
         b"x" * len(token) + handshake: "does not show the token",
         token + b"\xff" * 1024: "its handshake is not UTF-8 text",
         token + b"[]".ljust(1024): "Refused: A handshake must be JSON",
-        token + b'{"to": "updates", "name": "intruder", "session": "none"}'.ljust(1024): "intruder",
+        token + intruder: "intruder",
         token + handshake + (2**63).to_bytes(8, "little"): f"Received: {2**63}",
         token
         + handshake
@@ -315,14 +317,18 @@ def test_nodes_are_asked_when_python_exits() -> None:
     code = """
 import atexit
 from tests.support.roles.split_roles import served_socket
+from tfhybrid._remote import remote
 from tfhybrid.rpc.calls import Caller
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 
-def answer(its, arrays):
-    return its["number"] + 1, {}
+class Counter:
+    @remote
+    def next(self, number: int) -> int:
+        return number + 1
 
-calls = NodeCalls([Caller(served_socket({"next": answer}), f"node {n}") for n in range(2)])
-atexit.register(lambda: print(calls.results("next", {"number": 4})))
+calls = NodeCalls([Caller(served_socket(served(Counter())), f"node {n}") for n in range(2)])
+atexit.register(lambda: print(calls.each(Counter.next, 4)))
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (told.stdout, told.stderr) == ("[5, 5]\n", "")

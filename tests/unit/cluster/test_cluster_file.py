@@ -9,10 +9,11 @@ import pytest
 
 from tfhybrid.cluster import placed_processes
 from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.cluster.node_options import parsed_address, read_token
+from tfhybrid.cluster.node_options import read_token
 from tfhybrid.cluster.placed_processes import PlacedProcess, processes_of
 from tfhybrid.cluster.processors import processors_of
 from tfhybrid.errors import ConfigError
+from tfhybrid.rpc.peer import parsed_address
 
 
 def read(folder: Path, text: str) -> Cluster:

@@ -36,6 +36,7 @@ from tests.support.roles.numpy_trainers import SILENCE, connected
 from tests.support.roles.split_roles import train_fed
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.cluster.registration import address_of, call_metadata
 from tfhybrid.data_nodes.key_links import PULL, PUSH
@@ -120,7 +121,7 @@ def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls)
         contextlib.closing(caller),
         pytest.raises(StoreError, match="the metadata node at"),
     ):
-        caller.ask("view")
+        caller.call(MetadataNode.view)
 
 
 def test_a_wrong_token_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:
@@ -129,7 +130,7 @@ def test_a_wrong_token_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> N
     for name, address in listeners(cluster, tls).items():
         link = listener.dial(address, token, handshake, 10, SILENCE, dialled(tls, name))
         with contextlib.closing(Caller(link, name)) as caller, pytest.raises(StoreError):
-            caller.ask("view")
+            caller.call(MetadataNode.view)
         logged(cluster, name, "is closed: it does not show the token")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 from tests.support.roles.split_roles import (
     FEATURES,
     dataset,
-    served,
     split_job,
 )
 from tfhybrid.core.split_batches import TICKETS, key_handle_of, make_key_handles
 from tfhybrid.data import Ragged
+from tfhybrid.data_nodes.data_streams import BY_BATCH, DataStream, OpenedEpoch, Reading
 from tfhybrid.data_nodes.dense_half import (
     from_arrays,
     lengthened,
@@ -28,6 +29,7 @@ from tfhybrid.data_nodes.elements import (
     Leaf,
     flatten,
 )
+from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.splitting import Declared, split
 from tfhybrid.errors import ConfigError, StoreError
 
@@ -184,35 +186,21 @@ def test_tensors_that_are_none_are_not_sent(leaf: Leaf, why: str) -> None:
     ("change", "why"),
     [
         ({"kinds": [DENSE]}, "tensors of which"),
-        ({"kinds": None}, "NoneType"),
+        ({"kinds": None}, "kinds: Input should be a valid list"),
         ({"structure": {"leaf": 0}}, "dict of features"),
     ],
 )
 def test_a_trainer_names_the_node_that_sends_something_else(
     tmp_path, change: dict[str, object], why: str
 ) -> None:
+    class OfAnotherRelease(DataStream):
+        def next(self, *arguments, **named):
+            return dataclasses.replace(super().next(*arguments, **named), **change)
+
     with split_job(tmp_path / "split", 1, 1, 1) as job:
-        dial = job.dial
-
-        def of_another_release(name: str):
-            honest = dial(name)
-
-            def answered(call: str):
-                def answer(arguments, _):
-                    honest.send({"call": call, "arguments": arguments})
-                    said, arrays = honest.receive()
-                    its = said["result"]
-                    return (its | change if call == "next" else its), arrays
-
-                return answer
-
-            return served({call: answered(call) for call in ("open", "next")}, name, honest.close)
-
-        job.dial = of_another_release
+        job.stream = OfAnotherRelease
         feed = job.feed(0)
-        with pytest.raises(
-            (StoreError, ConfigError), match=f"data-0 sent an invalid dense half.*{why}"
-        ):
+        with pytest.raises((StoreError, ConfigError), match=f"data-0 sent an invalid .*{why}"):
             next(feed.epoch(job.declared))
         feed.close()
 
@@ -221,38 +209,26 @@ def test_bytes_into_a_trainer_are_few(tmp_path) -> None:
     """A key handle of the first batch takes a byte, where a key took four or eight."""
     with split_job(tmp_path / "split", 1, 3, 1) as job:
         link = job.dial("data-0")
-        arguments = {
-            "reading": {
-                "function": "dataset",
-                "arguments": {},
-                "rank": 0,
-                "size": 1,
-                "node": 0,
-                "nodes": 1,
-                "share": "batch",
-            },
-            "session": "session",
-            "owners": [],
-            "silence": 60.0,
-            "declared": job.declared.as_json(),
-            "data_set": 0,
-            "trains": True,
-            "join": "request",
-            "staleness": 0,
-            "epoch": 0,
-            "number": 0,
-        }
-        link.send({"call": "open", "arguments": arguments})
-        link.receive()
-        asked = {"ticket": 0, "dropped": [], "versions": {}}
-        link.send({"call": "next", "arguments": asked})
-        said, arrays = link.receive()
+        opened = OpenedEpoch(
+            Reading("dataset", {}, 0, 1, 0, 1, BY_BATCH),
+            session="session",
+            owners=[],
+            silence=60.0,
+            declared=job.declared,
+            data_set=0,
+            trains=True,
+            join=PULL,
+            staleness=0,
+            epoch=0,
+            number=0,
+        )
+        link.call(DataStream.open, opened)
+        said = link.call(DataStream.next, 0, [], {})
+        assert said is not None
         link.close()
     features, _ = dataset((0, 1))[0]
-    at = {
-        name: its["leaf"] for name, its in said["result"]["structure"]["tuple"][0]["dict"].items()
-    }
+    at = {name: its["leaf"] for name, its in said.structure["tuple"][0]["dict"].items()}
     for feature in FEATURES:
-        array = arrays[f"{at[feature]}.0"]
+        array = said.arrays[f"{at[feature]}.0"]
         assert (array.shape, array.dtype) == (features[feature].shape, np.uint8)
-    same(arrays[f"{at['price']}.0"], features["price"])
+    same(said.arrays[f"{at['price']}.0"], features["price"])

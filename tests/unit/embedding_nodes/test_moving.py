@@ -26,6 +26,7 @@ from tests.support.roles.numpy_trainers import SILENCE
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.embedding_nodes.node_session import find_and_begin
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
@@ -121,11 +122,11 @@ def test_a_move_of_another_epoch_is_refused(cluster: Cluster, tmp_path: Path) ->
         train(run.engines, steps=2)
         nodes = found(cluster)
         with run.metadata() as caller:
-            asked = {"share": 0, "origin": nodes.names[0], "to": nodes.names[0]}
-            with pytest.raises(StaleEpochError, match=f"epoch {nodes.allocation_epoch}"):
-                caller.ask("move", asked | {"epoch": nodes.allocation_epoch - 1})
+            epoch, stays = nodes.allocation_epoch, Move(0, nodes.names[0], nodes.names[0])
+            with pytest.raises(StaleEpochError, match=f"epoch {epoch}"):
+                caller.call(MetadataNode.move, stays, epoch - 1)
             with pytest.raises(StoreError, match="The owners of the shards are"):
-                caller.ask("move", asked | {"epoch": nodes.allocation_epoch, "origin": "nobody"})
+                caller.call(MetadataNode.move, dataclasses.replace(stays, origin="nobody"), epoch)
         train(run.engines, first=2, steps=STEPS - 2)
         assert digests(run.engines[0]) == wanted
 

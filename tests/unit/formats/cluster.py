@@ -19,7 +19,6 @@ from tfhybrid.rpc import handshake, messages
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import Request
 from tfhybrid.stream.queues.queue import QueuePosition
-from tfhybrid.stream.weights import lease
 from tfhybrid.stream.weights.lease import Lease, QueueProgress
 
 # State of the metadata node.
@@ -168,18 +167,28 @@ def write_messages(folder: Path, _: Path) -> None:
         "who speaks first": [key_links.PULL, key_links.NOTIFY, key_links.PUSH],
     }
     plain = {name: dataclasses.asdict(each) for name, each in PLAIN.items()}
-    own = {"lease": lease.lease_fields(LEASE), "declared": DECLARED.as_json()}
+    own = {"lease": dataclasses.asdict(LEASE), "declared": dataclasses.asdict(DECLARED)}
     (folder / "messages.json").write_text(json.dumps(words | plain | own, indent=1))
     (folder / "greeting.json").write_text(HANDSHAKE.text())
     (folder / "framed").write_bytes(framed())
+
+
+def lease_from(fields: dict[str, Any]) -> Lease:
+    begin, end = (QueuePosition(*fields.pop(name)) for name in ("begin", "end"))
+    return Lease(begin=begin, end=end, **fields)
+
+
+def declared_from(fields: dict[str, Any]) -> Declared:
+    placements = {table: tuple(its) for table, its in fields.pop("placements").items()}
+    return Declared(placements=placements, **fields)
 
 
 def read_messages(folder: Path, _: Path) -> Any:
     content = json.loads((folder / "messages.json").read_text())
     return (
         handshake.Handshake.heard((folder / "greeting.json").read_text()),
-        lease.lease_from(content["lease"]),
-        Declared.from_json(content["declared"]),
+        lease_from(content["lease"]),
+        declared_from(content["declared"]),
         Reading(**content["reading"]),
         key_links.SentKeys(
             **{**content["sent keys"], "batch": tuple(content["sent keys"]["batch"])}

@@ -17,9 +17,10 @@ from tests.support.stream.model_updates import DELTAS, lease_update
 from tfhybrid.errors import ConfigError, PublicationError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
+from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.serving import Reader, RemoteReader
-from tfhybrid.serving.read_only_node import reader_calls
+from tfhybrid.serving.read_only_node import ReadOnlyNode
 from tfhybrid.stream.sync_unit.stats import from_dict
 
 
@@ -36,7 +37,7 @@ def serve() -> Iterator:
 
     def serve(reader: Reader) -> RemoteReader:
         port = two_free_ports()
-        calls = reader_calls(reader)
+        calls = served(ReadOnlyNode(reader))
         server = NodeServer(
             listener.listen("127.0.0.1", port), "token", lambda _, link: answer_calls(link, calls)
         )
@@ -67,7 +68,7 @@ def test_a_node_answers_as_the_reader_does(site: Site, serve):
     assert node.read({"item": KEYS.reshape(2, 60)}).rows["item"].shape == (2, 60, 3)
     with pytest.raises(ConfigError, match="Tables are"):
         node.read({"price": KEYS})
-    told = {metric.name: values for metric, values in from_dict(node._remote.ask("stats")[0])}
+    told = {metric.name: values for metric, values in from_dict(node._node.stats())}
     assert told["reader_publication"] == {"ads": 3.0}
     reader.close()
 

@@ -23,6 +23,7 @@ from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.serving import RemoteReader
 from tfhybrid.settings import TlsFiles
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
 
 class Stream(NamedTuple):
@@ -82,12 +83,12 @@ def test_all_of_a_stream_goes_through_tls(stream: Stream, tmp_path: Path, files:
                 patched.delenv(f"TFHYBRID_TLS_{name}")
             plain = Remote(address, token, "plain", "stream", patience=0.2)
             with pytest.raises(StreamError, match=r"The stream at .* has not answered"):
-                plain.ask("stats")
+                plain.call(SyncUnit.stats)
         other = Authority(tmp_path / f"ca-{log.stem}").files("stranger")
         with certified(other):
             stranger = Remote(address, token, "stranger", "stream", patience=0.2)
             with pytest.raises(StreamError, match="certificate"):
-                stranger.ask("stats")
+                stranger.call(SyncUnit.stats)
 
     # Whoever loses its relay comes back: here the sync unit, which is started again.
     pid = running.processes()["sync"]["pid"]

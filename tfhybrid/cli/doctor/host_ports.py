@@ -19,6 +19,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from tfhybrid.rpc.peer import parsed_address
+
 _DIAL_SECONDS = 5.0
 _SSH_SECONDS = 60.0
 
@@ -110,14 +112,14 @@ def dial(addresses: Sequence[str]) -> None:
     """
     with ThreadPoolExecutor(max(1, len(addresses))) as threads:
         results = dict(zip(addresses, threads.map(_problem, addresses), strict=True))
-    problems = {address.rpartition(":")[0]: why for address, why in results.items() if why}
+    problems = {parsed_address(address)[0]: why for address, why in results.items() if why}
     sys.stdout.write(json.dumps(problems) + "\n")
 
 
 def _problem(address: str) -> str:
-    host, _, port = address.rpartition(":")
+    host, port = parsed_address(address)
     try:
-        socket.create_connection((host, int(port)), _DIAL_SECONDS).close()
+        socket.create_connection((host, port), _DIAL_SECONDS).close()
     except OSError as error:
         return f"port {port}: {error}"
     return ""

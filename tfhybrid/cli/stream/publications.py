@@ -40,7 +40,7 @@ def publish(
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
-    publication = settings.remote_model(model, "publish").publish(anyway=anyway)
+    publication = settings.remote_unit("publish").publish(model, anyway)
     typer.echo(f"{model}: publication {publication['number']}, {publication['version']} updates")
 
 
@@ -90,9 +90,10 @@ def serve(
 
     $ tfhybrid stream serve stream.yaml ctr --listen 127.0.0.1:7200
     """
-    from tfhybrid.cluster.node_options import parsed_address
+    from tfhybrid.rpc.peer import parsed_address
     from tfhybrid.rpc.serving_calls import serve_calls
-    from tfhybrid.serving.read_only_node import reader_calls
+    from tfhybrid.rpc.remote_methods import served
+    from tfhybrid.serving.read_only_node import ReadOnlyNode
     from tfhybrid.serving.reader import Reader
     from tfhybrid.stream.stream_settings import StreamSettings
 
@@ -101,7 +102,7 @@ def serve(
     folder = str(_folder_of(settings, model))
     with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
         reader.follow(interval)
-        serve_calls(listen, settings.token, reader_calls(reader))
+        serve_calls(listen, settings.token, served(ReadOnlyNode(reader)))
 
 
 def export(

@@ -19,7 +19,7 @@ from tfhybrid.cli.terminal.help_page import CommandApp
 from tfhybrid.errors import StreamError
 
 if TYPE_CHECKING:
-    from tfhybrid.stream.provider.provider_calls import RemoteProvider
+    from tfhybrid.stream.provider.provider import Provider
     from tfhybrid.stream.queues.queue import Record
 
 _log = logging.getLogger("tfhybrid.stream")
@@ -56,12 +56,12 @@ def provide(config: Config) -> None:
     It stores rows in queues and leases them to trainers. Start the sync unit before it.
     """
     from tfhybrid.rpc.serving_calls import serve_calls
-    from tfhybrid.stream.provider.provider_calls import provider_calls
+    from tfhybrid.rpc.remote_methods import served
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
     with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
-        serve_calls(settings.provider, settings.token, provider_calls(provider))
+        serve_calls(settings.provider, settings.token, served(provider))
 
 
 @app.command()
@@ -120,12 +120,10 @@ def feed(
 
     $ tfhybrid stream feed stream.yaml clicks-*.jsonl
     """
-    from tfhybrid.rpc.remote import Remote
-    from tfhybrid.stream.provider.provider_calls import RemoteProvider
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
-    provider = RemoteProvider(Remote(settings.provider, settings.token, "feed", "provider"))
+    provider = settings.remote_provider("feed")
     begun, sent = time.monotonic(), 0
     for file in files:
         new = 0
@@ -144,7 +142,7 @@ app.command()(publications.export)
 app.command()(top)
 
 
-def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -> int:
+def _put(provider: Provider, producer: str, number: int, record: Record) -> int:
     """Puts a record, and returns the number of new rows.
 
     Tries again until it succeeds: models may be too far behind, or a broker may be unavailable.

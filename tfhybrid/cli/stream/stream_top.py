@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -34,6 +35,10 @@ Config = Annotated[
 ]
 
 
+_Value = TypeVar("_Value")
+Stats = Callable[[], dict[str, dict[str, float]]]
+
+
 class Processes:
     """Connections to the processes of a stream, for reading their metrics. Not thread-safe.
 
@@ -46,22 +51,22 @@ class Processes:
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:
-        from tfhybrid.cluster.node_options import parsed_address
         from tfhybrid.rpc.remote import Remote
+        from tfhybrid.rpc.remote_methods import client
+        from tfhybrid.serving.read_only_node import ReadOnlyNode
+        from tfhybrid.stream.provider.provider import Provider
         from tfhybrid.stream.provider.routes import Routes
+        from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
-        for address in readers:
-            parsed_address(address)  # fails now rather than at every reading
         self._models = Routes(**settings.routes).models
 
         def remote(address: str, peer: str) -> Remote:
             return Remote(address, settings.token, "top", peer, patience=_PATIENCE_SECONDS)
 
-        self._provider = remote(settings.provider, "provider")
-        self._others = [
-            remote(settings.sync, "sync unit"),
-            *(remote(address, "read-only node") for address in readers),
-        ]
+        self._provider = client(Provider, remote(settings.provider, "provider"))
+        nodes = [client(ReadOnlyNode, remote(each, "read-only node")) for each in readers]
+        unit = client(SyncUnit, remote(settings.sync, "sync unit"))
+        self._stats: list[Stats] = [unit.stats, *(node.stats for node in nodes)]
         self.silent: list[str] = []
 
     def look(self) -> list[tuple[Metric, dict[str, float]]]:
@@ -75,20 +80,20 @@ class Processes:
         self.silent = []
         lag: dict[str, float] = {}
         for model in self._models:
-            records = self._ask(self._provider, "lag", {"model": model})
+            records: dict[str, int] = self._asked(functools.partial(self._provider.lag, model))
             lag |= {f"{model}/{queue}": float(count) for queue, count in records.items()}
         of_provider = [(STREAM_LAG, lag)] if lag else []
-        return [*of_provider, *(each for remote in self._others for each in self._stats(remote))]
+        return [*of_provider, *(each for stats in self._stats for each in self._metrics(stats))]
 
-    def _stats(self, remote: Remote) -> Iterator[tuple[Metric, dict[str, float]]]:
+    def _metrics(self, stats: Stats) -> Iterator[tuple[Metric, dict[str, float]]]:
         from tfhybrid.stream.sync_unit.stats import from_dict
 
-        yield from from_dict(self._ask(remote, "stats", {}))
+        values: dict[str, dict[str, float]] = self._asked(stats)
+        yield from from_dict(values)
 
-    def _ask(self, remote: Remote, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _asked(self, ask: Callable[[], dict[str, _Value]]) -> dict[str, _Value]:
         try:
-            response: dict[str, Any] = remote.ask(call, arguments)[0]
-            return response
+            return ask()
         except StreamError as error:
             self.silent.append(str(error))
             return {}

@@ -6,11 +6,12 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tfhybrid._remote import remote
 from tfhybrid.errors import LeaseRefusedError, StreamError
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
@@ -102,6 +103,33 @@ class GrantedWork:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class EncodedWork:
+    """A lease, with its rows as bytes, as it travels to another process.
+
+    Args:
+        queue: Name of the queue.
+        lease: Lease of the rows.
+        payload: Rows of the lease, as `rows.encode` encodes them; `None` if the trainer reads them
+            from the queue itself.
+    """
+
+    queue: str
+    lease: Lease
+    payload: bytes | None
+
+    def granted(self, read: Callable[[str, Lease], pa.RecordBatch]) -> GrantedWork:
+        """Returns the lease with its rows.
+
+        Args:
+            read: Function that reads the rows of a lease from a queue, by the queue's name. It is
+                called only if the rows have not come with the lease.
+        """
+        if self.payload is None:
+            return GrantedWork(self.queue, self.lease, read(self.queue, self.lease))
+        return GrantedWork(self.queue, self.lease, rows.batch_of(self.payload))
+
+
 class Provider:
     """A server of queues for any number of trainers and producers. Thread-safe.
 
@@ -140,6 +168,7 @@ class Provider:
         self._last: dict[str, tuple[int, str, int]] = {}
         self._turns: dict[str, int] = {}
 
+    @remote
     def put(self, producer: str, number: int, record: Record) -> int:
         """Puts the rows of a record into their queues. Each record is stored once.
 
@@ -213,6 +242,25 @@ class Provider:
                 return None
             time.sleep(_LOOK_SECONDS)
 
+    @remote
+    def lease_encoded(self, request: Request, wait_seconds: float = 0.0) -> EncodedWork | None:
+        """Grants a lease like `lease`, for a trainer in another process.
+
+        Args:
+            request: Request of the trainer.
+            wait_seconds: Maximum time to wait for rows. Default 0.
+
+        Returns:
+            The lease, or `None` if there were no rows in time. The rows come with it, unless the
+            trainer reads them itself.
+        """
+        work = self.lease(request, wait_seconds=wait_seconds)
+        if work is None:
+            return None
+        payload = None if request.direct else rows.encode(work.batch).payload
+        return EncodedWork(work.queue, work.lease, payload)
+
+    @remote
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
         """Extends a trainer's lease to its full lifetime from now on.
 
@@ -228,6 +276,7 @@ class Provider:
         """
         self._queue(model, queue).renew(model, fence, trainer, time.monotonic())
 
+    @remote
     def finish(self, model: str, queue: str, fence: int) -> None:
         """Ends a lease whose update is in the weights. Does nothing if the lease has ended already.
 
@@ -241,6 +290,7 @@ class Provider:
         """
         self._queue(model, queue).finish(model, fence)
 
+    @remote
     def leave(self, trainer: str, model: str) -> None:
         """Ends all leases of a trainer that stops. Rows that it has not trained are leased again.
 
@@ -255,6 +305,7 @@ class Provider:
         for name in self._routes.queues_of(model):
             self._queues[name].leave(model, trainer)
 
+    @remote
     def lag(self, model: str) -> dict[str, int]:
         """Returns a model's lag in each of its queues, in records.
 

@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.numpy
 from typing_extensions import override
 
+from tfhybrid._remote import remote
 from tfhybrid.errors import ConfigError, StreamError, TfhybridError
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import QueuePosition, Record
@@ -121,6 +122,7 @@ class TargetModel(TargetWeights):
         """Number of samples trained since the last publication."""
         return self._observed.rows
 
+    @remote
     def open(
         self,
         spec: ModelSpec,
@@ -168,6 +170,7 @@ class TargetModel(TargetWeights):
             self._record(Record(safetensors.numpy.save(arrays), attributes))
 
     @override
+    @remote
     def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         with self._lock:
             term = self._ledger.terms.get(queue, 0) + 1
@@ -179,25 +182,27 @@ class TargetModel(TargetWeights):
             return QueueProgress(term, applied.frontier, applied.ranges)
 
     @override
+    @remote
     def revoke(self, queue: str, lease: Lease) -> bool:
         with self._lock:
             return self._ledger.revoke(queue, lease)
 
     @override
+    @remote
     def skip(self, queue: str, lease: Lease) -> None:
         with self._lock:
             if not self._ledger.ranges(queue).covers(lease.range):
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._record(Record(b"", {"kind": "passed", "range": text}))
 
-    def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
+    @remote
+    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
         """Applies an update, unless the weights contain its rows: calling it again is harmless.
 
         Waits for the disk.
 
         Args:
             update: Update from a trainer.
-            record: Result of `update.to_record()`, if the caller has it. Default: made here.
 
         Returns:
             The version of the weights, and whether the update was new.
@@ -209,9 +214,10 @@ class TargetModel(TargetWeights):
             OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
             StreamError: No trainer has opened the model yet.
         """
-        version, new = self._updates.submit(Submitted(update, record or update.to_record()))
+        version, new = self._updates.submit(Submitted(update, update.to_record()))
         return int(version), bool(new)
 
+    @remote
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         """Returns the rows of keys by table, all at the same version, and that version.
 
@@ -224,6 +230,7 @@ class TargetModel(TargetWeights):
         """
         return self._opened().read(keys)
 
+    @remote
     def save(self) -> Path:
         """Writes a base, a copy of the whole model on disk; removes older bases and old records.
 
@@ -325,6 +332,7 @@ class TargetModel(TargetWeights):
         with self._lock:
             self._observed = dataclasses.replace(self._observed, scores={})
 
+    @remote
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states, by table.
 
@@ -334,6 +342,7 @@ class TargetModel(TargetWeights):
         with self._lock:
             return self._opened().digests()
 
+    @remote
     def saved(self) -> dict[str, int]:
         """Returns the offset of each queue before which the newest base (on disk) has all rows.
 
@@ -342,6 +351,7 @@ class TargetModel(TargetWeights):
         with self._lock:
             return dict(self._saved)
 
+    @remote
     def standing(self) -> dict[str, tuple[QueuePosition, int]]:
         """Returns which rows of each queue the weights contain, by queue.
 

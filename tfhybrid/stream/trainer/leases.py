@@ -13,11 +13,9 @@ import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError
 from tfhybrid.monitoring.metrics import STREAM_LAG, Metric
-from tfhybrid.rpc.remote import Remote
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import GrantedWork, Request
-from tfhybrid.stream.provider.provider_calls import RemoteProvider
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.stats import from_dict
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
@@ -89,12 +87,12 @@ class Leases:
         self.schema = settings.schema
         self.model = model
         self.trainer = trainer or stream_trainer()
-        remote = Remote(settings.provider, settings.token, self.trainer, "provider")
-        rows = LeasedRows(settings.queue_address, self.schema)
-        self._provider = RemoteProvider(remote, rows.read)
+        self._rows = LeasedRows(settings.queue_address, self.schema)
+        self._provider = settings.remote_provider(self.trainer)
         self.push = push
         self._direct = direct
-        self._unit = settings.remote_model(model, self.trainer)
+        self._weights = settings.remote_model(model, self.trainer)
+        self._unit = settings.remote_unit(self.trainer)
         self._batch_size = batch_size
         self._queue = queue
         self._wait = wait
@@ -143,7 +141,7 @@ class Leases:
             StreamError: The sync unit cannot be reached, or has no such model.
             OutOfSpaceError: Disk or shared memory of the sync unit is full.
         """
-        self._unit.open(spec, dense, checkpoint, states)
+        self._weights.open(spec, dense, checkpoint, states)
         self._spec = spec
 
     def batch(self) -> pa.RecordBatch | None:
@@ -163,9 +161,10 @@ class Leases:
             CorruptFileError: A record of the queue is damaged.
         """
         while self._work is None:
-            self._work = self._provider.lease(
-                self._request(), wait_seconds=_WAIT_SECONDS if self._wait else 0.0
+            found = self._provider.lease_encoded(
+                self._request(), _WAIT_SECONDS if self._wait else 0.0
             )
+            self._work = None if found is None else found.granted(self._rows.read)
             self._next_row = 0
             self._begun = time.monotonic()
             if self._work is None and not self._wait:
@@ -206,7 +205,7 @@ class Leases:
             StreamError: The sync unit cannot be reached.
         """
         spec = self._opened()
-        rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
+        rows, self.version = self._weights.read({**keys, **spec.keys_of_weights()})
         return {name: rows[name] for name in keys}, spec.weights_of(rows)
 
     def observe(self, observed: Observed) -> None:
@@ -258,7 +257,7 @@ class Leases:
             update, observed=self._observations(times), event_time=_latest(times)
         )
         try:
-            self._unit.apply(update)
+            self._weights.apply(update)
         except LeaseRefusedError:
             self.refused += 1
             return False

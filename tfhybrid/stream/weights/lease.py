@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from tfhybrid.stream.queues.queue import QueuePosition
 
@@ -36,25 +36,6 @@ class Lease:
     def range(self) -> Range:
         """Position of the first row, and position after the last row."""
         return self.begin, self.end
-
-
-def lease_fields(lease: Lease) -> dict[str, Any]:
-    """Returns a lease (the right to train some rows) as JSON, to send to another process.
-
-    Args:
-        lease: The lease.
-    """
-    return dataclasses.asdict(lease)
-
-
-def lease_from(fields: Mapping[str, Any]) -> Lease:
-    """Returns the lease from the JSON of `lease_fields`.
-
-    Raises:
-        KeyError: A field is missing.
-    """
-    begin, end = (QueuePosition(*fields[name]) for name in ("begin", "end"))
-    return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
+from tfhybrid._remote import AsJson
 from tfhybrid.core.native import WAITING_SUFFIX, OptimizerKind
 from tfhybrid.errors import ConfigError
 
@@ -57,7 +59,7 @@ class TableSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(AsJson):
     """Specification of a target model. All its trainers must have the same one.
 
     The dense weights are stored as rows of further tables: see `all_tables` and `rows_of`.
@@ -206,11 +208,13 @@ class ModelSpec:
             for weight in dense_weights(rows[name], shapes)
         ]
 
+    @override
     def to_json(self) -> str:
         """Returns the specification as JSON. Equal specifications have equal texts."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @classmethod
+    @override
     def from_json(cls, text: str) -> ModelSpec:
         """Returns the specification from the JSON of `to_json`.
 

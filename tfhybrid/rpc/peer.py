@@ -1,0 +1,94 @@
+"""Peer: another process that listens, and how to connect to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+
+from tfhybrid.errors import ConfigError
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.calls import Caller
+from tfhybrid.rpc.handshake import Handshake
+from tfhybrid.rpc.messages import LostError
+from tfhybrid.rpc.tls import Tls, dialled
+
+_CONNECT_SECONDS = 30.0
+_SILENCE_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """Another process that listens.
+
+    Args:
+        name: Name of the process, for errors.
+        address: Host and port of its listener.
+        token: Token that it expects.
+        silence: Seconds without a sign of its host after which a connection breaks. Default: 60.
+        tls: TLS relay of this process. Default: `None`, no encryption.
+        patience: Timeout of a connection attempt, in seconds. Default: 30.
+    """
+
+    name: str
+    address: tuple[str, int]
+    token: str
+    silence: float = _SILENCE_SECONDS
+    tls: Tls | None = None
+    patience: float = _CONNECT_SECONDS
+
+    def connect(self, handshake: Handshake) -> socket.socket:
+        """Connects to the process and sends token and handshake.
+
+        Args:
+            handshake: Purpose of the connection, and who connects.
+
+        Returns:
+            A connected socket, owned by the caller. The process may still refuse the handshake.
+
+        Raises:
+            LostError: The process cannot be reached.
+        """
+        wrap = dialled(self.tls, self.name)
+        try:
+            return listener.dial(
+                self.address, self.token, handshake.text(), self.patience, self.silence, wrap
+            )
+        except OSError as error:
+            raise LostError(
+                f"Cannot connect to {self.name} at {self.address[0]} port {self.address[1]} "
+                f"({error}). Does a firewall close the ports between the hosts?"
+            ) from error
+
+    def caller(self, handshake: Handshake) -> Caller:
+        """Connects to the process for calls.
+
+        Args:
+            handshake: Purpose of the connection, and who connects.
+
+        Returns:
+            The connection, closed by the caller.
+
+        Raises:
+            LostError: The process cannot be reached.
+        """
+        return Caller(self.connect(handshake), self.name)
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """Splits an address into host and port.
+
+    Args:
+        text: Address as `HOST:PORT`; an IPv6 host may be in brackets.
+
+    Returns:
+        Host, without brackets, and port.
+
+    Raises:
+        ConfigError: The text has another form, or the port is not between 1 and 65535.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"An address is HOST:PORT, with a port from 1 to 65535. Received: {text!r}"
+        )
+    return host.strip("[]"), int(port)
