@@ -86,7 +86,7 @@ class MessageLink:
         try:
             arrays = safetensors.numpy.load(bytes(content))
             message = json.loads(arrays.pop(_MESSAGE).tobytes())
-        except (SafetensorError, KeyError, ValueError) as error:
+        except (SafetensorError, KeyError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.peer} sent data that is not a message: {error!r}") from error
         if not isinstance(message, dict):
             raise StoreError(

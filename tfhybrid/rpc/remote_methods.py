@@ -73,7 +73,7 @@ class Call(Generic[_T]):
         """
         try:
             checked = _signature(self.method).result(decoded(response, arrays))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"{peer} sent an invalid result of {self.request.call}: {_reason(error)}"
             ) from error
@@ -231,7 +231,7 @@ def _called(method: Callable[..., Any], receiver_of: Callable[[Any], object]) ->
             checked = _signature(method).arguments.model_validate(plain)
         except TfhybridError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise _refused(method, error) from error
         given = {name: getattr(checked, name) for name in type(checked).model_fields}
         encoder = Encoder()

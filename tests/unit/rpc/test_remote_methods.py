@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import hypothesis.extra.numpy as numbers
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -313,6 +315,15 @@ def test_another_protocol_is_refused_by_name(server: Server) -> None:
     refused = pytest.raises(StoreError, match=rf"rank 0 must speak version {PROTOCOL}.*version 2")
     with contextlib.closing(peer.caller(Other(Purpose.CALLS, "rank 0"))) as caller, refused:
         caller.call(Service.number)
+
+
+def test_a_message_that_is_nested_too_deeply_is_refused() -> None:
+    mine, its = socket.socketpair()
+    text = np.frombuffer(b"[" * 100_000, np.uint8)
+    content = safetensors.numpy.save({"message": text})
+    its.sendall(struct.pack("<Q", len(content)) + content)
+    with pytest.raises(StoreError, match="data that is not a message: RecursionError"):
+        MessageLink(mine, "the service").receive()
 
 
 def test_an_answer_to_another_call_is_refused() -> None:
