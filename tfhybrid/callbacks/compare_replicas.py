@@ -72,7 +72,8 @@ class CompareReplicas(CollectiveCallback):
             distributed.check_same({"learning rate": float(self.model.optimizer.learning_rate)})
         except ConfigError as error:
             raise ReplicaError(str(error)) from error
-        if not current_job().several_hosts:
+        hosts = set(current_job().hosts)
+        if len(hosts) == 1:
             return
         all_tables = saved_tables_of(self.model)
         tables = {name: table for name, table in all_tables.items() if not table.is_sharded}

@@ -59,7 +59,7 @@ class FollowNodes(CollectiveCallback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
         self._checked = int(self.model.optimizer.iterations)
-        current_job().follow_nodes()
+        current_job().access.follow()
 
     @override
     def after_step(self) -> None:
@@ -68,4 +68,4 @@ class FollowNodes(CollectiveCallback):
         step = int(self.model.optimizer.iterations)
         if step - self._checked >= self._every_steps:
             self._checked = step
-            current_job().follow_nodes()
+            current_job().access.follow()

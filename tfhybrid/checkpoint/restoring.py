@@ -308,8 +308,7 @@ class _Restoring:
                 continue
             saved = manifest.tables[name].rows
             of_hosts = [rows[name] for rows in leaders]
-            restored = {sum(of_hosts)} if table.is_sharded else set(of_hosts)
-            if restored != {saved}:
+            if table.owner.together(of_hosts) != {saved}:
                 raise CheckpointError(
                     f"Table '{table.name}' was restored incompletely: {self.folder} has {saved} "
                     f"rows. Received: {of_hosts} rows on the hosts"

@@ -169,13 +169,13 @@ class ModelSnapshot:
             self._thaw()  # on the hosts where it went well
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
         self._writers = Writers.agree(self.folder)
-        sharded = [name for name, table in self._tables.items() if table.is_sharded]
-        if sharded and self._writers.blind:
+        self._sharded = [name for name, table in self._tables.items() if table.is_sharded]
+        if self._sharded and self._writers.blind:
             self._thaw()
             raise CheckpointError(
                 f"{self.folder} cannot be saved: each host writes its own rows of the sharded "
-                f"tables {sharded}. Received: a directory that the hosts {self._writers.blind} do "
-                "not see"
+                f"tables {self._sharded}. Received: a directory that the hosts "
+                f"{self._writers.blind} do not see"
             )
 
     def write(
@@ -286,7 +286,7 @@ class ModelSnapshot:
         replicas: dict[str, TableFile] = {}
         owned = {}
         for name, of_table in files.items():
-            if self._tables[name].is_sharded:
+            if name in self._sharded:
                 owned[name] = OwnedRows(self._frozen[name], of_table, self._removed_keys(name))
             else:
                 replicas |= of_table
@@ -325,7 +325,7 @@ class ModelSnapshot:
         host = current_job().engine.host
         for name, frozen in self._frozen.items():
             for part in range(frozen.parts):
-                if self._tables[name].is_sharded:
+                if name in self._sharded:
                     parts.append(_Part(name, part, file_name(name, part, host), None))
                 else:
                     parts.append(_Part(name, part, file_name(name, part), replicas))

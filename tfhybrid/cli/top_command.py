@@ -81,7 +81,7 @@ def top(
     from tfhybrid.cluster.cluster_file import Cluster
 
     before, at = find(job, shm_dir), time.monotonic()
-    cluster = None if nodes is None else Cluster.read(nodes)
+    cluster = Cluster.read(nodes) if nodes else None
     looks = itertools.count() if count is None else range(count)
     with live() as screen:
         for _ in looks:

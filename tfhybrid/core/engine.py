@@ -376,6 +376,13 @@ class Engine:
             ctypes.byref(native.OptimizerConfigStruct(**settings)),
         )
 
+    def check_announces(self) -> None:
+        """Checks that keys can be announced to the owners of rows.
+
+        Raises:
+            UnsupportedError: Embedding nodes own the tables: they take no announcements.
+        """
+
     @remote
     def forget_optimizer(self, name: str) -> None:
         """Closes a table's updates, so that the table can get another optimizer.

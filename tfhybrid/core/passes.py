@@ -13,7 +13,6 @@ import numpy as np
 from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.errors import UnsupportedError
 
 # The keys that a batch looks up, of any shape, by the name of the table.
 BatchKeys = Mapping[str, np.ndarray]
@@ -148,12 +147,7 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         StoreError: A table or the store is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables: they take no announcements.
     """
-    if engine.nodes:
-        raise UnsupportedError(
-            "Embedding nodes send rows batch by batch and take no announcements: do not call "
-            "announce() if TFHYBRID_NODES is set. "
-            f"Received: an announcement to {engine.nodes} node(s)"
-        )
+    engine.check_announces()
     number = ctypes.c_int64()
     arguments = _arguments(batches)
     engine.call(

@@ -35,10 +35,9 @@ from tfhybrid.data_nodes.grouping import GROUPS, by_label
 from tfhybrid.data_nodes.key_links import DELIVERIES, renamed_delivery
 from tfhybrid.data_nodes.read_log import middle
 from tfhybrid.data_nodes.splitting import Declared
-from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
-from tfhybrid.job.job import Job
 from tfhybrid.monitoring import metrics
 
 _DIVISIONS = (BY_BATCH, BY_FILE)
@@ -155,8 +154,8 @@ def from_nodes(
             f"Received: {position}, divide_by={divide_by!r}"
         )
     keywords = dict(arguments or {})
-    job = current_job()
-    if job.nodes is None or not job.nodes.data:
+    links = current_job().access.links
+    if not (links and links.data):
         dataset = make_dataset(Shard.of_this_process(), **keywords)
         if group_by is None and not any(position):
             return dataset
@@ -182,7 +181,7 @@ def from_nodes(
         staleness=staleness,
         read_log=read_log,
     )
-    fed = _Fed(job, request, [layers] if isinstance(layers, Layer) else list(layers))
+    fed = _Fed(links, request, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
 
 
@@ -200,17 +199,15 @@ def _check_staleness(staleness: object, *, trains: bool) -> None:
 class _Fed:
     """The elements of a data set that data nodes read. Can be iterated several times."""
 
-    def __init__(self, job: Job, request: DataRequest, layers: Sequence[Layer]) -> None:
-        assert job.nodes is not None
-        assert isinstance(job.engine, NodesEngine)
-        self._engine = job.engine
+    def __init__(self, links: NodeLinks, request: DataRequest, layers: Sequence[Layer]) -> None:
+        self._engine = links.engine
         self._layers = layers
         split_batches.use_key_handles(self._engine)
-        self._feed: Feed = job.nodes.feed(request, distributed.rank(), distributed.size())
-        self._log = job.nodes.read_log
+        self._feed: Feed = links.feed(request, distributed.rank(), distributed.size())
+        self._log = links.read_log
         self._step = request.step
         # Whether one data node knows the length of the whole data set.
-        self._alone = request.divide_by == BY_BATCH or len(job.nodes.data) == 1
+        self._alone = request.divide_by == BY_BATCH or len(links.data) == 1
 
     def dataset(self) -> tf.data.Dataset:
         """Returns the data set for TensorFlow; asks the first data node for its types."""

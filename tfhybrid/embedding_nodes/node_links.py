@@ -95,6 +95,11 @@ class NodeLinks:
             self._connected = True
 
     @property
+    def engine(self) -> NodesEngine:
+        """Engine of this rank."""
+        return self._engine
+
+    @property
     def nodes(self) -> NodeSession:
         """Nodes of the job; another object after shards have moved to other nodes."""
         return self._nodes

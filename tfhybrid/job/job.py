@@ -15,14 +15,8 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
-from tfhybrid.config.placement import Placement, Sharded
 from tfhybrid.core import allocator, native
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import PlacementKind
-from tfhybrid.core.table_writer import TableWriter
-from tfhybrid.embedding_nodes.node_links import NodeLinks
-from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
-from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import (
     last_words,
@@ -34,9 +28,8 @@ from tfhybrid.job import (
     timeline,
     watch,
 )
-from tfhybrid.job.node_access import OnNodes
 from tfhybrid.job.resumption import Resumption
-from tfhybrid.job.row_service import RowService
+from tfhybrid.job.row_access import NodeAccess, RowAccess
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 from tfhybrid.settings import log_level, shm_directory
@@ -51,31 +44,30 @@ class Job:
     Args:
         name: Name of the job.
         seed: Seed of all initial values.
-        engine: Engine of this rank.
+        access: Access of this rank to the rows of its tables.
         is_leader: True on the first rank of each host.
         resumption: Choice between the stores of a killed run and new ones. Default: `None`, the
             job was started without `resume="memory"`.
         watch: Thread that notices the death of other ranks. Default: `None`, a job of one rank.
-        rows: Row service between hosts. Default: `None`, a job on one host.
         room: Bytes available for tables when the job started, on the host that had the least.
         planned_bytes: Bytes of each table that was placed by `placement="auto"`.
-        on_nodes: Access to embedding nodes. Default: `None`, the ranks own the tables.
-        whole_tables: Placements of the tables with `Sharded(by="table")`, in order of creation.
         devices: Names of this rank's devices.
     """
 
     name: str
     seed: int
-    engine: Engine
+    access: RowAccess
     is_leader: bool
     resumption: Resumption | None = None
     watch: Watch | None = None
-    rows: RowService | None = None
     room: int = 0
     planned_bytes: list[int] = dataclasses.field(default_factory=list)
-    on_nodes: OnNodes | None = None
-    whole_tables: list[Placement] = dataclasses.field(default_factory=list)
     devices: tuple[str, ...] = ()
+
+    @property
+    def engine(self) -> Engine:
+        """Engine of this rank."""
+        return self.access.engine
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -83,83 +75,9 @@ class Job:
         return self.engine.hosts
 
     @property
-    def nodes(self) -> NodeLinks | None:
-        """Links of this rank to embedding nodes, or `None` if the ranks own the tables."""
-        return None if self.on_nodes is None else self.on_nodes.links
-
-    def follow_nodes(self) -> int:
-        """Moves rows away from draining nodes (which are to be stopped) and to new ones.
-
-        Every rank must call it, between two steps.
-
-        Returns:
-            Number of shards that were moved; 0 without embedding nodes.
-
-        Raises:
-            TfhybridError: On all ranks: an update has failed, or a node cannot be reached.
-        """
-        return 0 if self.on_nodes is None else node_access.follow(self.on_nodes)
-
-    @property
     def several_hosts(self) -> bool:
         """True if the ranks of the job are on more than one host."""
         return len(set(self.hosts)) > 1
-
-    @property
-    def asks_nodes(self) -> bool:
-        """True if this rank sends requests to embedding nodes for the whole job, as rank 0 does."""
-        return isinstance(self.engine, NodesEngine) and self.engine.asks
-
-    def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:
-        """Returns kind and owner of a new table's placement, in the engine's terms.
-
-        All ranks must call it for the same tables in the same order: it counts them.
-
-        Args:
-            placement: Placement that the user chose.
-        """
-        owners = self.engine.nodes or len(set(self.hosts))
-        if self.nodes is None and (not isinstance(placement, Sharded) or owners == 1):
-            return PlacementKind.REPLICATED, 0
-        if not isinstance(placement, Sharded) or placement.by == "key":
-            return PlacementKind.BY_KEY, 0
-        self.whole_tables.append(placement)
-        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % owners
-
-    def connect_owners(self) -> None:
-        """Connects this rank to the owners of sharded rows and to hosts that need its updates.
-
-        Any thread may call it; later calls do nothing.
-
-        Raises:
-            StoreError: An owner cannot be reached.
-        """
-        if self.rows is not None:
-            self.rows.connect()
-        if self.nodes is not None:
-            self.nodes.connect()
-
-    def writer_of(
-        self,
-        name: str,
-        dim: int,
-        state_shape: tuple[int, int],
-        waiting: TableWriter | None,
-        owned_as: str | None,
-    ) -> TableWriter:
-        """Returns the writer of a table.
-
-        Args:
-            name: Name of the table.
-            dim: Length of a row's embedding.
-            state_shape: Number of state vectors of a row, and floats in each.
-            waiting: Writer of the keys that wait for admission; `None` without admission.
-            owned_as: Name of the sharded table whose owner rule decides which keys this host keeps;
-                `None` keeps all.
-        """
-        if isinstance(self.engine, NodesEngine) and self.engine.asks:
-            return NodesTableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
-        return TableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
 
     def discard_recovered(self) -> None:
         """Replaces the stores that a killed run left by new ones.
@@ -345,11 +263,10 @@ def _open(
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     nodes = node_access.named()
     tls = rank_encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
-    if nodes is None:
-        on_nodes, engine = None, Engine(hosts, hosts[distributed.rank()])
-    else:
-        on_nodes = node_access.connect(nodes, name, hosts, tls, resumes=resume is not None)
-        engine = on_nodes.engine
+    of_nodes = None
+    if nodes is not None:
+        of_nodes = node_access.connect(nodes, name, hosts, tls, resumes=resume is not None)
+    engine = of_nodes.engine if of_nodes else Engine(hosts, hosts[distributed.rank()])
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         store_opening.open_fresh(engine, name)
@@ -366,13 +283,11 @@ def _open(
     return Job(
         name,
         seed,
-        engine,
+        NodeAccess(*of_nodes, rows) if of_nodes else RowAccess(engine, rows),
         is_leader=distributed.local_rank() == 0,
         resumption=resumption,
         watch=watching,
-        rows=rows,
         room=room,
-        on_nodes=on_nodes,
         devices=mine,
     )
 
@@ -409,16 +324,11 @@ def _end(*, failed: bool, exits: bool = False) -> None:
         timeline.write(distributed.rank(), distributed.here())
         if job.watch is not None:
             job.watch.leave(failed=failed)
-        serves = job.nodes is not None or (job.rows is not None and job.rows.is_connected)
-        if serves and not failed:
-            row_links.leave(job.engine, exits=exits)
-        if job.rows is not None:
-            job.rows.stop()
-        if job.nodes is not None:
-            job.nodes.stop()
+        if not failed:
+            job.access.leave(exits=exits)
+        job.access.stop()
         job.engine.close_store(leave=failed and job.resumption is not None)
-        if isinstance(job.engine, NodesEngine):
-            job.engine.leave_nodes()
+        job.access.end()
     atexit.unregister(_exit)
 
 
@@ -439,10 +349,10 @@ def _leave_to_parent() -> None:
     atexit.unregister(_exit)
     if _current is None:
         return
-    for shared in (_current.watch, _current.rows, _current.nodes):
-        if shared is not None:
-            shared.abandon()
-    _current = dataclasses.replace(_current, watch=None, rows=None)
+    if _current.watch is not None:
+        _current.watch.abandon()
+    _current.access.abandon()
+    _current = dataclasses.replace(_current, watch=None)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,10 +1,10 @@
-"""Access of a job's ranks to tables that embedding nodes own."""
+"""Start of a job whose tables embedding nodes own."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tfhybrid import distributed, settings
 from tfhybrid.cluster.node_options import read_token
@@ -17,13 +17,12 @@ from tfhybrid.rpc.peer import parsed_address
 from tfhybrid.rpc.tls import Tls
 
 
-@dataclasses.dataclass(frozen=True)
-class OnNodes:
-    """One rank's access to tables on embedding nodes.
+class NodesOfRank(NamedTuple):
+    """What one rank has of the embedding nodes of its job.
 
     Args:
         engine: Engine of this rank.
-        links: Connections of this rank to the nodes.
+        links: Links of this rank to the nodes.
         mover: Mover of rows between nodes; `None` on ranks other than 0.
     """
 
@@ -51,7 +50,7 @@ def named() -> tuple[str, Path] | None:
 
 def connect(
     nodes_named: tuple[str, Path], job: str, hosts: Sequence[int], tls: Tls | None, *, resumes: bool
-) -> OnNodes:
+) -> NodesOfRank:
     """Starts the job on the embedding nodes and returns this rank's access to them.
 
     Every rank must call it. Rank 0 talks to the nodes; no rank connects for rows yet.
@@ -89,39 +88,4 @@ def connect(
     mover = None
     if asks:
         mover = Mover(engine, address, token, name, silence, job, resumes=resumes, tls=tls)
-    return OnNodes(engine, links, mover)
-
-
-def follow(on_nodes: OnNodes) -> int:
-    """Moves rows away from draining nodes and to new ones.
-
-    Every rank must call it, between two steps. The ranks wait until all updates are applied and the
-    rows are copied. Batches of data nodes that a rank already holds stay valid: the new nodes get
-    their keys.
-
-    Args:
-        on_nodes: Access of this rank to the nodes.
-
-    Returns:
-        Number of shards that have moved.
-
-    Raises:
-        TfhybridError: On all ranks: an update has failed, a new node cannot be reached, a data node
-            is gone, or nobody knows whether a shard has moved.
-    """
-    mover, links = on_nodes.mover, on_nodes.links
-    planned = distributed.broadcast_object([] if mover is None else mover.planned())
-    if not planned:
-        return 0
-
-    def settle() -> None:
-        links.settle()
-        on_nodes.engine.wait_for_all()
-
-    with links.paused():
-        distributed.together(settle)
-        before = links.nodes
-        moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
-        nodes = distributed.broadcast_object(moved)
-        distributed.together(lambda: links.follow(nodes))
-    return sum(one != other for one, other in zip(before.names, nodes.names, strict=True))
+    return NodesOfRank(engine, links, mover)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from tfhybrid import distributed
 from tfhybrid.core import native
@@ -52,7 +53,7 @@ def start(engine: Engine, tls: Tls | None) -> RowService | None:
     return service
 
 
-def leave(engine: Engine, *, exits: bool) -> None:
+def leave(engine: Engine, neighbours: Iterable[int], *, exits: bool) -> None:
     """Ends this rank's reads. A leader then waits until no rank can need its host's rows.
 
     One rank may work alone after training, to evaluate or to export, and its lookups need the
@@ -62,6 +63,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
 
     Args:
         engine: Engine of this rank, with an open store.
+        neighbours: Local ranks for which a leader waits.
         exits: True if Python exits. This rank then shuts Horovod down, so that a rank that still
             calls a collective gets an error. Otherwise both would wait for each other.
 
@@ -71,7 +73,6 @@ def leave(engine: Engine, *, exits: bool) -> None:
     engine.end_reads()
     # Horovod can answer these only until it is shut down.
     here, leads = distributed.here(), distributed.local_rank() == 0
-    neighbours = () if engine.nodes else range(1, distributed.local_size())
     if exits:
         distributed.stop()
     if not leads:

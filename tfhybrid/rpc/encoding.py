@@ -116,7 +116,8 @@ def layout_of(dtype: np.dtype) -> Any:
     """
     if dtype.names is None:
         return [dtype.base.str, list(dtype.shape)]
-    fields = [(dtype.fields or {})[name] for name in dtype.names]  # titles do not count
+    of_names = dict(dtype.fields or {})
+    fields = [of_names[name] for name in dtype.names]  # titles do not count
     return {
         "names": list(dtype.names),
         "formats": [layout_of(field[0]) for field in fields],

@@ -12,9 +12,7 @@ from typing_extensions import override
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.config.placement import Sharded
 from tfhybrid.core import native, passes
-from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowBlock, RowSource
 from tfhybrid.core.table_writer import TableWriter
@@ -23,8 +21,6 @@ from tfhybrid.job.job import current_job
 from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.table_stats import ShardSize, TableSize, TableStats, quantiles_of_norms
-
-_UNEVENNESS = 1.05  # factor for hosts whose part is larger than the mean: a hash assigns rows
 
 
 class Table:
@@ -36,6 +32,9 @@ class Table:
     Args:
         name: Name of the table, unique within the job.
         config: Settings of the table.
+
+    Attributes:
+        owner: Owner of the rows: hosts of the ranks, or embedding nodes.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.
@@ -64,7 +63,7 @@ class Table:
         self._is_open = False
         self._seen = native.TableStatsStruct()  # counters at the last call of `stats`
         self._allocated_as = name  # the name whose hash determines the keys' owners
-        self._placement = self._job.placement_of(config.placement)
+        self.owner = self._job.access.owner_of(config.placement)
         # The table of keys that wait for admission to this one, opened with it.
         self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
         self._open_in_time()
@@ -83,9 +82,8 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store, once that is known. Raises as the class does."""
-        if self.is_sharded:
-            # First: an owner answers announced keys once it has the table, on its own connection.
-            self._job.connect_owners()
+        # First: an owner answers announced keys once it has the table, on its own connection.
+        self.owner.connect()
         try:
             self._job.engine.open_table(
                 self.name,
@@ -93,7 +91,7 @@ class Table:
                 self.config.initializer.native,
                 seed=self._job.seed,
                 policy=self.config.policy,
-                placement=self._placement,
+                placement=self.owner.placement,
                 files=self.config.storage.native if self.config.storage else ("", 0),
             )
         except NameTakenError as error:
@@ -114,16 +112,14 @@ class Table:
     @property
     def is_sharded(self) -> bool:
         """Whether other hosts have rows that this host does not have."""
-        if self._job.nodes is not None:
-            return True
-        return isinstance(self.config.placement, Sharded) and self._job.several_hosts
+        return self.owner.sharded
 
     @property
     def writer(self) -> TableWriter:
         """The leader's operations on the table between two steps."""
         waiting = None if self.waiting is None else self.waiting.writer
-        owned_as = self._allocated_as if self.is_sharded else None
-        return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
+        shape = self.state_shape
+        return self.owner.writer(self.name, self.dim, shape, waiting, self._allocated_as)
 
     def reserve_shard(self, rows: int) -> None:
         """Reserves space for this host's part of `rows` rows. Only the leader may call it.
@@ -131,13 +127,7 @@ class Table:
         Raises:
             StoreError: Shared memory is full (`OutOfSpaceError`), or this is not the leader.
         """
-        if self._job.nodes is not None:
-            rows = rows if self._job.asks_nodes else 0  # each node reserves its part
-        elif self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
-            rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
-        elif self.is_sharded and self._placement[1] != self._job.engine.host:
-            rows = 0
-        self.writer.reserve(rows)
+        self.writer.reserve(self.owner.part_of(rows))
 
     @property
     def seed(self) -> int:
@@ -176,8 +166,8 @@ class Table:
         logging.info("fullest host: %.2f of the mean", max(rows) * len(rows) / sum(rows))
         ```
         """
-        shards = [self._scan(host, 0, 0)[0] for host in self._other_owners()]
-        if self._job.nodes is None:  # nodes own all rows
+        shards = [self._scan(host, 0, 0)[0] for host in self.owner.others]
+        if self.owner.owns_here:
             counters, here = self._counters(), self._job.engine.host
             shards.append(ShardSize(host=here, rows=counters.rows, bytes=counters.bytes))
         return sorted(shards, key=lambda shard: shard.host)
@@ -185,7 +175,7 @@ class Table:
     @property
     def _own_rows(self) -> int:
         """Number of rows in this host's memory: none if nodes own the table."""
-        return 0 if self._job.nodes is not None else self.rows
+        return self.rows if self.owner.owns_here else 0
 
     @property
     def version(self) -> int:
@@ -299,7 +289,7 @@ class Table:
             block = self._empty_block(min(block_rows, total - first), states=states)
             self._read_block(first, block)
             yield block
-        for host in [] if states else self._other_owners():
+        for host in [] if states else self.owner.others:
             first, total = 0, 1
             while first < total:
                 shard, block = self._scan(host, first, block_rows)
@@ -418,11 +408,6 @@ class Table:
             native.pointer(block.history),
         )
 
-    def _other_owners(self) -> list[int]:
-        if not self.is_sharded:
-            return []
-        return self._job.engine.other_owners
-
     def _scan(self, host: int, first: int, rows: int) -> tuple[ShardSize, RowBlock]:
         """Returns the size of another host's part, and up to `rows` of its rows from `first` on."""
         block = self._empty_block(rows, states=False)
@@ -475,7 +460,7 @@ class WaitingTable(Table):
         config = TableConfig(dim=1, initializer="zeros", placement=table.config.placement)
         super().__init__(name, config)
         self._allocated_as = table.name
-        self._placement = table._placement
+        self.owner = table.owner
 
     @property
     @override
