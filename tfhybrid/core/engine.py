@@ -100,16 +100,9 @@ class Engine:
             TfhybridError: The store cannot be created or does not exist, or the engine already has
                 a store.
         """
-        return native.text(
-            "store_open",
-            self.handle,
-            directory.encode(),
-            job.encode(),
-            ctypes.c_int(local_rank),
-            description.encode(),
-            ctypes.c_uint64(token),
-            again=False,
-        )
+        names = directory.encode(), job.encode()
+        rank = ctypes.c_int(local_rank), description.encode(), ctypes.c_uint64(token)
+        return native.text("store_open", self.handle, *names, *rank, again=False)
 
     def recover_store(self, directory: str, job: str, description: str) -> int:
         """Recovers the store that a dead job left on this host, as its leader.
@@ -128,13 +121,8 @@ class Engine:
             TfhybridError: There is no such store, or it cannot be recovered.
         """
         token = ctypes.c_uint64()
-        self.call(
-            "store_recover",
-            directory.encode(),
-            job.encode(),
-            description.encode(),
-            ctypes.byref(token),
-        )
+        texts = directory.encode(), job.encode(), description.encode()
+        self.call("store_recover", *texts, ctypes.byref(token))
         return token.value
 
     def close_store(self, *, leave: bool = False) -> None:
@@ -188,13 +176,8 @@ class Engine:
         Args:
             local_rank: Number of the rank on this host.
         """
-        state = ctypes.c_int()
-        description = native.text(
-            "rank_state",
-            self.handle,
-            ctypes.c_int(local_rank),
-            ctypes.byref(state),
-        )
+        rank, state = ctypes.c_int(local_rank), ctypes.c_int()
+        description = native.text("rank_state", self.handle, rank, ctypes.byref(state))
         return native.RankState(state.value), description
 
     def standing(self) -> MeetingProgress:

@@ -121,7 +121,7 @@ class NodesTableWriter(TableWriter):
             for caller, of_node in zip(self._nodes.calls, self._frozen[self._name], strict=True)
             if of_node.removed
         ]
-        return np.concatenate(ask_each(calls))
+        return np.concatenate([np.empty(0, np.int64), *ask_each(calls)])
 
     @override
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:

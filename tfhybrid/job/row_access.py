@@ -67,8 +67,8 @@ class RowAccess:
         Every rank must call it, between two steps.
 
         Raises:
-            TfhybridError: On all ranks: an update has failed, a node cannot be reached, a data node is
-                gone, or nobody knows whether a shard has moved.
+            TfhybridError: On all ranks: an update has failed, a node cannot be reached, a data node
+                is gone, or nobody knows whether a shard has moved.
         """
         return 0
 

@@ -10,6 +10,9 @@ from tfhybrid.errors import StoreError
 
 PROTOCOL = 3  # version of the messages between processes; the two ends must have the same
 
+# Raised by a text that is none: no JSON, no object, an infinite number, too many brackets.
+_INVALID = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
 _KEYS = {"shard": "share"}  # keys of the message that differ from the names of the fields
 
 
@@ -82,7 +85,7 @@ class Handshake:
                 int(fields.get("share", 0)),
                 int(fields.get("rank", 0)),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _INVALID as error:
             raise StoreError(
                 f"A handshake must be JSON with `to` and `name`. Received: {text[:200]!r}: "
                 f"{error!r}"
@@ -100,5 +103,5 @@ class Handshake:
         """
         try:
             return Purpose(json.loads(text)["to"])
-        except (ValueError, KeyError, TypeError):
+        except _INVALID:
             return None
