@@ -277,6 +277,9 @@ class NodesEngine(Engine):
 
         Args:
             name: Name of the table.
+
+        Raises:
+            TfhybridError: There is no such table.
         """
         self._wait_here(name)
         return name, self.dims.get(name, 1), int(super().table_stats(name).version)

@@ -35,7 +35,8 @@ class Remote:
         token: Token that the other end expects.
         name: Name of this process, for the logs of the other end.
         peer: Description of the other end, for errors.
-        patience: Maximum time without a response, in seconds. Default: 120.
+        patience: Time in seconds for which a call is repeated after a lost connection. Default:
+            120. It does not limit the time that the other end takes for a call.
 
     Raises:
         ConfigError: The address is not `host:port`.

@@ -260,7 +260,11 @@ class StreamSettings:
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:
-            A client with the remote methods of the model, which any thread may call.
+            A client with the remote methods of the model, which any thread may call. It connects at
+            the first call.
+
+        Raises:
+            ConfigError: The token file cannot be read or is empty, or `sync` is no `host:port`.
         """
         return client(TargetModel, self._sync_unit(caller), on=name)
 
@@ -271,7 +275,11 @@ class StreamSettings:
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:
-            A client with the remote methods of the unit, which any thread may call.
+            A client with the remote methods of the unit, which any thread may call. It connects at
+            the first call.
+
+        Raises:
+            ConfigError: The token file cannot be read or is empty, or `sync` is no `host:port`.
         """
         return client(SyncUnit, self._sync_unit(caller))
 
@@ -282,7 +290,11 @@ class StreamSettings:
             caller: Name of this process, for the provider's logs and errors.
 
         Returns:
-            A client with the remote methods of the provider, which any thread may call.
+            A client with the remote methods of the provider, which any thread may call. It connects
+            at the first call.
+
+        Raises:
+            ConfigError: The token file cannot be read or is empty, or `provider` is no `host:port`.
         """
         return client(Provider, Remote(self.provider, self.token, caller, "provider"))
 
