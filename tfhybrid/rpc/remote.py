@@ -65,8 +65,7 @@ class Remote:
 
         Raises:
             TfhybridError: The other end raised this error; the message names that end.
-            StreamError: The connection was lost, or could not be made, for `patience` seconds; or
-                the other end raised a plain `StoreError` for so long.
+            StreamError: The connection was lost, or could not be made, for `patience` seconds.
             ConfigError: The TLS files of this process cannot be used.
         """
         return self.ask(call_to(method, *args, **kwargs))
