@@ -38,10 +38,13 @@ class Engine:
         number: Number of the engine in the C interface and in TensorFlow's ops; never reused.
         handle: The number as a C argument.
         meetings: Meetings that this rank may begin, by signature.
+        takes_announcements: Whether keys can be announced to the owners of rows.
 
     Raises:
         ConfigError: This host is neither in `hosts` nor an embedding node.
     """
+
+    takes_announcements = True
 
     def __init__(self, hosts: Sequence[int] = (0,), host: int = 0, nodes: int = 0) -> None:
         self.hosts = tuple(hosts)
@@ -139,10 +142,7 @@ class Engine:
         return self._by_file("store_versions")
 
     def store_digests(self) -> dict[str, int]:
-        """Returns the digest of each table of the recovered store, by the name of its file.
-
-        It is 0 for sharded tables.
-        """
+        """Returns each table's digest in the recovered store, by its file; 0 for sharded tables."""
         return self._by_file("store_digests")
 
     @remote
@@ -358,13 +358,6 @@ class Engine:
             name.encode(),
             ctypes.byref(native.OptimizerConfigStruct(**settings)),
         )
-
-    def check_announces(self) -> None:
-        """Checks that keys can be announced to the owners of rows.
-
-        Raises:
-            UnsupportedError: Embedding nodes own the tables: they take no announcements.
-        """
 
     @remote
     def forget_optimizer(self, name: str) -> None:

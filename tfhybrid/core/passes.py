@@ -147,7 +147,11 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         StoreError: A table or the store is not open, or shared memory is full.
         UnsupportedError: Embedding nodes own the tables: they take no announcements.
     """
-    engine.check_announces()
+    if not engine.takes_announcements:
+        raise UnsupportedError(
+            "Embedding nodes send rows batch by batch and take no announcements: do not call "
+            "announce() if TFHYBRID_NODES is set. Received: an announcement to embedding nodes"
+        )
     number = ctypes.c_int64()
     arguments = _arguments(batches)
     engine.call(

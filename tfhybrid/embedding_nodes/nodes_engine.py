@@ -16,7 +16,7 @@ from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.embedding_nodes.recovering import come_together
-from tfhybrid.errors import StoreError, TfhybridError, UnsupportedError
+from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import ask_each
 from tfhybrid.rpc.remote_methods import Call, call_to
 
@@ -47,6 +47,8 @@ class NodesEngine(Engine):
         frozen: Frozen part of each node, for every table that is being saved, by table name.
         placements: Kind of placement, and host of all rows if there is one, by table name.
     """
+
+    takes_announcements = False  # nodes send rows batch by batch
 
     def __init__(
         self, hosts: Sequence[int], host: int, nodes: int, calls: NodeCalls | None = None
@@ -107,14 +109,6 @@ class NodesEngine(Engine):
             return max(self.calls.each(Engine.readers), default=0)
         except TfhybridError:  # a node is gone, which ends the job and so its reads
             return 0
-
-    @override
-    def check_announces(self) -> None:
-        raise UnsupportedError(
-            "Embedding nodes send rows batch by batch and take no announcements: do not call "
-            "announce() if TFHYBRID_NODES is set. "
-            f"Received: an announcement to {self.nodes} node(s)"
-        )
 
     def leave_nodes(self) -> None:
         """Closes the connections of rank 0, which frees the nodes for another job.

@@ -91,8 +91,8 @@ def serve(
     $ tfhybrid stream serve stream.yaml ctr --listen 127.0.0.1:7200
     """
     from tfhybrid.rpc.peer import parsed_address
-    from tfhybrid.rpc.serving_calls import serve_calls
     from tfhybrid.rpc.remote_methods import served
+    from tfhybrid.rpc.serving_calls import serve_calls
     from tfhybrid.serving.read_only_node import ReadOnlyNode
     from tfhybrid.serving.reader import Reader
     from tfhybrid.stream.stream_settings import StreamSettings

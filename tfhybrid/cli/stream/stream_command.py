@@ -55,8 +55,8 @@ def provide(config: Config) -> None:
 
     It stores rows in queues and leases them to trainers. Start the sync unit before it.
     """
-    from tfhybrid.rpc.serving_calls import serve_calls
     from tfhybrid.rpc.remote_methods import served
+    from tfhybrid.rpc.serving_calls import serve_calls
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
