@@ -37,7 +37,7 @@ _log = logging.getLogger("tfhybrid.cluster")
 
 
 class NodeStanding(NamedTuple):
-    """What a node hears about itself.
+    """Standing of a node in its cluster.
 
     Args:
         epoch: Allocation epoch.

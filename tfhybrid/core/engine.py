@@ -38,13 +38,12 @@ class Engine:
         number: Number of the engine in the C interface and in TensorFlow's ops; never reused.
         handle: The number as a C argument.
         meetings: Meetings that this rank may begin, by signature.
-        takes_announcements: Whether keys can be announced to the owners of rows.
 
     Raises:
         ConfigError: This host is neither in `hosts` nor an embedding node.
     """
 
-    takes_announcements = True
+    takes_announcements = True  # whether keys can be announced to the owners of rows
 
     def __init__(self, hosts: Sequence[int] = (0,), host: int = 0, nodes: int = 0) -> None:
         self.hosts = tuple(hosts)

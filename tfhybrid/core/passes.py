@@ -13,6 +13,7 @@ import numpy as np
 from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.errors import UnsupportedError
 
 # The keys that a batch looks up, of any shape, by the name of the table.
 BatchKeys = Mapping[str, np.ndarray]

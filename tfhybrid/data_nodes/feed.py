@@ -43,7 +43,7 @@ _Done = TypeVar("_Done")
 
 @dataclasses.dataclass(frozen=True)
 class _Answer:
-    """What a data node has answered: a batch, `None` at the end of its epoch, or an error."""
+    """Answer of a data node: a batch, `None` at the end of its epoch, or an error."""
 
     batch: DenseBatch | None = None
     error: TfhybridError | None = None

@@ -14,7 +14,7 @@ from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.core.store_token import run_of, token_of
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
-from tfhybrid.embedding_nodes.owned_store import OwnedStore
+from tfhybrid.embedding_nodes.owned_store import OpenedTable, OwnedStore
 from tfhybrid.embedding_nodes.recovering import come_together
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import ask_each
@@ -133,11 +133,10 @@ class NodesEngine(Engine):
         super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
         self.dims[name] = dim
         self.placements[name] = int(placement[0]), placement[1]
+        opened = OpenedTable(name, dim, initializer, seed, policy or {}, placement, files)
         self._open(
             ("open_table", (name,)),
-            lambda: call_to(
-                OwnedStore.open_table, name, dim, initializer, seed, policy or {}, placement, files
-            ),
+            lambda: call_to(OwnedStore.open_table, opened),
         )
         if files[0]:
             self._in_files.add(name)
@@ -285,5 +284,5 @@ class NodesEngine(Engine):
     def _open(self, key: tuple[str, tuple[str, ...]], call: Callable[[], Call[None]]) -> None:
         if self.calls:
             self._opening[key] = call
-            made = call()
-            ask_each([(caller, made) for caller in self.calls])
+            opens = call()
+            ask_each([(caller, opens) for caller in self.calls])

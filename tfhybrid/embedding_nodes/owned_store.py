@@ -71,6 +71,29 @@ class WriterOf(NamedTuple):
     owned_as: str | None
 
 
+@dataclasses.dataclass(frozen=True)
+class OpenedTable:
+    """Settings of a table to open; see `Engine.open_table`.
+
+    Args:
+        name: Name of the table.
+        dim: Length of an embedding.
+        initializer: `native` of one of `tfhybrid.initializers`.
+        seed: Seed of the job.
+        policy: Fields of `native.RowPolicyStruct`.
+        placement: Distribution of the rows, and the node that has all of them for `WHOLE`.
+        files: `native` of a `tfhybrid.FileTier`, on the node.
+    """
+
+    name: str
+    dim: int
+    initializer: tuple[int, float, float]
+    seed: int
+    policy: dict[str, Any]
+    placement: tuple[native.PlacementKind, int]
+    files: tuple[str, int]
+
+
 class Recovered(NamedTuple):
     """A store that was recovered.
 
@@ -193,34 +216,18 @@ class OwnedStore:
         self._end(leave=leave)
 
     @remote
-    def open_table(
-        self,
-        name: str,
-        dim: int,
-        initializer: tuple[int, float, float],
-        seed: int,
-        policy: dict[str, Any],
-        placement: tuple[native.PlacementKind, int],
-        files: tuple[str, int],
-    ) -> None:
+    def open_table(self, table: OpenedTable) -> None:
         """Opens a table; see `Engine.open_table`.
 
         Args:
-            name: Name of the table.
-            dim: Length of an embedding.
-            initializer: `native` of one of `tfhybrid.initializers`.
-            seed: Seed of the job.
-            policy: Fields of `native.RowPolicyStruct`.
-            placement: Distribution of the rows, and the node that has all of them for `WHOLE`.
-            files: `native` of a `tfhybrid.FileTier`, on this node.
+            table: Settings of the table.
 
         Raises:
             TfhybridError: The table is open with another configuration.
         """
-        self.engine.open_table(
-            name, dim, initializer, seed=seed, policy=policy, placement=placement, files=files
-        )
-        self._placements[name] = placement
+        settings = dict(vars(table))
+        self.engine.open_table(settings.pop("name"), **settings)
+        self._placements[table.name] = table.placement
 
     @remote
     def set_optimizer(self, name: str, settings: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from tfhybrid.rpc.tls import Tls
 
 
 class NodesOfRank(NamedTuple):
-    """What one rank has of the embedding nodes of its job.
+    """Access of one rank to the embedding nodes of its job.
 
     Args:
         engine: Engine of this rank.

@@ -34,7 +34,7 @@ _TARGET = "on"  # argument with the target; no remote method has a parameter of 
 _CONFIG = pydantic.ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
 
-class Request(NamedTuple):
+class CallRequest(NamedTuple):
     """A call with its arguments, as a message carries them.
 
     Args:
@@ -57,7 +57,7 @@ class Call(Generic[_T]):
         method: The method.
     """
 
-    request: Request
+    request: CallRequest
     method: Callable[..., _T]
 
     def result(self, response: Any, arrays: ReceivedArrays, peer: str) -> _T:
@@ -220,7 +220,7 @@ def _call(
     arguments = {name: encoder.encoded(value) for name, value in bound.arguments.items()}
     if target is not inspect.Parameter.empty:
         arguments[_TARGET] = encoder.encoded(target)
-    return Call(Request(call_name(method), arguments, encoder.arrays), method)
+    return Call(CallRequest(call_name(method), arguments, encoder.arrays), method)
 
 
 def _called(method: Callable[..., Any], receiver_of: Callable[[Any], object]) -> Called:

@@ -161,10 +161,10 @@ class Leases:
             CorruptFileError: A record of the queue is damaged.
         """
         while self._work is None:
-            found = self._provider.lease_encoded(
+            encoded = self._provider.lease_encoded(
                 self._request(), _WAIT_SECONDS if self._wait else 0.0
             )
-            self._work = None if found is None else found.granted(self._rows.read)
+            self._work = None if encoded is None else encoded.granted(self._rows.read)
             self._next_row = 0
             self._begun = time.monotonic()
             if self._work is None and not self._wait:

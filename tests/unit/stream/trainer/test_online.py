@@ -200,6 +200,30 @@ def test_statistics_come_along_with_gradients(site: Site):
     assert np.abs(np.asarray(model.trainable_variables[-1]) - before).max() > 0
 
 
+@pytest.mark.parametrize("push", ["deltas", "gradients"])
+def test_a_model_with_a_scalar_weight_is_trained(site: Site, push: str):
+    site.put(64)
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=16, wait=False, push=push)
+    item = keras.Input((), dtype="int64", name="item")
+    config = tfhybrid.TableConfig(dim=4)
+    embedded = tfhybrid.layers.Embedding(config, table="items", name="of_item")(item)
+    scale = keras.layers.Normalization()
+    scale.adapt(np.random.default_rng(1).normal(size=(50, 4)))
+    model = keras.Model({"item": item}, keras.layers.Dense(1)(scale(embedded)))
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+    data = tfhybrid.stream.dataset(leases, features=["item"], label="label")
+    before = [np.asarray(each).copy() for each in model.weights]
+    online = tfhybrid.stream.Online(leases, tables={"items": "item"})
+    history = model.fit(data, callbacks=[online], verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    spec, _, _ = read_journal(site.journal)
+    assert () in spec.shapes
+    assert any(
+        np.any(np.asarray(now) != old) for now, old in zip(model.weights, before, strict=True)
+    )
+
+
 def test_what_the_sync_unit_does_not_do_is_refused(site: Site):
     site.put(10)
     with pytest.raises(ConfigError, match=r"push must be one of .*Received: 'weights'"):
