@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import secrets
 import threading
@@ -50,6 +51,42 @@ def call_metadata(
         return peer.caller(Handshake(Purpose.CALLS, name))
     except LostError as error:
         raise PeerDiedError(str(error)) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterMember:
+    """This process as a member of a cluster: what it needs to reach the others.
+
+    Args:
+        metadata: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        silence: Seconds after which a process that does not respond counts as gone. Default: 60.
+        tls: TLS relay of this process. Default: `None`, connections are not encrypted.
+    """
+
+    metadata: tuple[str, int]
+    token: str
+    name: str
+    silence: float = 60.0
+    tls: Tls | None = None
+
+    def call_metadata(self) -> Caller:
+        """Connects to the metadata node; the caller closes the connection.
+
+        Raises:
+            PeerDiedError: The metadata node cannot be reached.
+        """
+        return call_metadata(self.metadata, self.token, self.name, self.tls)
+
+    def peer(self, name: str, address: tuple[str, int]) -> Peer:
+        """Returns another process of the cluster, to connect to.
+
+        Args:
+            name: Name of the process, for errors.
+            address: Host and port of its listener.
+        """
+        return Peer(name, address, self.token, self.silence, self.tls)
 
 
 def look_up(

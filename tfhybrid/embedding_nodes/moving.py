@@ -17,15 +17,14 @@ from typing import Any
 
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.metadata_node import MetadataNode
-from tfhybrid.cluster.registration import call_metadata
+from tfhybrid.cluster.registration import ClusterMember
 from tfhybrid.core.engine import Engine
 from tfhybrid.embedding_nodes.embedding_node import JobConnection
-from tfhybrid.embedding_nodes.node_session import NodeSession, begin_shard
+from tfhybrid.embedding_nodes.node_session import JobOnNodes, NodeSession, begin_shard
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
-from tfhybrid.rpc.tls import Tls
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
@@ -46,35 +45,14 @@ class Mover:
 
     Args:
         engine: Engine of rank 0.
-        metadata: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        silence: Seconds after which a node that does not respond counts as gone.
-        job: Name of the job.
-        resumes: Whether nodes keep their stores for the job's next run if this one dies.
-        tls: TLS relay of this process. Default `None`: no encryption.
+        member: This process.
+        job: The job.
     """
 
-    def __init__(
-        self,
-        engine: NodesEngine,
-        metadata: tuple[str, int],
-        token: str,
-        name: str,
-        silence: float,
-        job: str,
-        *,
-        resumes: bool,
-        tls: Tls | None = None,
-    ) -> None:
+    def __init__(self, engine: NodesEngine, member: ClusterMember, job: JobOnNodes) -> None:
         self._engine = engine
-        self._metadata = metadata
-        self._token = token
-        self._name = name
-        self._silence = silence
+        self._member = member
         self._job = job
-        self._resumes = resumes
-        self._tls = tls
 
     def planned(self) -> list[Move]:
         """Returns the moves that the metadata node proposes, in order; may be empty.
@@ -119,19 +97,8 @@ class Mover:
             view = metadata.call(MetadataNode.view)
         nodes = dataclasses.replace(nodes, allocation_epoch=view.epoch)
         address = view.nodes[planned.to].address
-        target = begin_shard(
-            nodes,
-            planned.shard,
-            planned.to,
-            address,
-            self._token,
-            self._name,
-            self._silence,
-            self._job,
-            self._engine.hosts,
-            resumes=self._resumes,
-            tls=self._tls,
-        )
+        peer = self._member.peer(planned.to, address)
+        target = begin_shard(nodes, planned.shard, peer, self._member, self._job)
         return move_shard(
             self._engine,
             nodes,
@@ -193,7 +160,7 @@ class Mover:
                 time.sleep(0.2)
 
     def _call(self) -> Caller:
-        return call_metadata(self._metadata, self._token, self._name, self._tls)
+        return self._member.call_metadata()
 
 
 def move_shard(

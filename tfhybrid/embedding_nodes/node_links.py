@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfhybrid.cluster.registration import address_of
+from tfhybrid.cluster.registration import ClusterMember, address_of
 from tfhybrid.core import split_batches
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
@@ -29,8 +29,6 @@ from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
-from tfhybrid.rpc.peer import Peer
-from tfhybrid.rpc.tls import Tls
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
@@ -44,34 +42,18 @@ class NodeLinks:
     Args:
         engine: Engine of this rank.
         nodes: Nodes of the job.
-        token: Token of the cluster.
-        name: Name of this rank, for logs and errors.
-        silence: Seconds after which a node that does not respond counts as gone.
+        member: This process. Its TLS relay is closed by `stop`.
         leads: Whether this rank is the leader of its host.
-        metadata: Host and port of the metadata node, which knows where data nodes listen.
-        tls: TLS relay of this process, closed by `stop`. Default `None`: no encryption.
     """
 
     def __init__(
-        self,
-        engine: NodesEngine,
-        nodes: NodeSession,
-        token: str,
-        name: str,
-        silence: float,
-        *,
-        leads: bool,
-        metadata: tuple[str, int],
-        tls: Tls | None = None,
+        self, engine: NodesEngine, nodes: NodeSession, member: ClusterMember, *, leads: bool
     ) -> None:
         self._engine = engine
         self._nodes = nodes
-        self._token = token
-        self._name = name
-        self._silence = silence
+        self._member = member
+        self._name = member.name
         self._leads = leads
-        self._metadata = metadata
-        self._tls = tls
         self._lock = threading.Lock()
         self._connected = False
         self._book: TicketBook | None = None
@@ -133,7 +115,7 @@ class NodeLinks:
             self._book = TicketBook(lambda: split_batches.looked_up(self._engine), rank, size)
         if request.read_log is not None:
             self._log.write_to(Path(request.read_log) / f"reads-{rank}.jsonl")
-        session, silence = self._nodes.session, self._silence
+        session, silence = self._nodes.session, self._member.silence
         trainer = Trainer(session, rank, size, self._owners, self.data, silence)
         if request.delivery != PULL:
             self._take_rows(rank)
@@ -199,16 +181,16 @@ class NodeLinks:
             self._log.note()
         except StoreError:  # the job has ended: an incomplete log does not make it fail
             _log.exception("The last reads of %s could not be written to the read log", self._name)
-        if self._tls is not None:
-            self._tls.close()
+        if self._member.tls is not None:
+            self._member.tls.close()
 
     def abandon(self) -> None:
         """Lets go of the TLS relay; call it in a forked child only.
 
         Otherwise the child would keep connections open after the parent has died.
         """
-        if self._tls is not None:
-            self._tls.abandon()
+        if self._member.tls is not None:
+            self._member.tls.abandon()
 
     def _owners(self) -> list[tuple[str, tuple[str, int]]]:
         nodes = self._nodes
@@ -228,12 +210,10 @@ class NodeLinks:
         split_batches.receive_rows(self._engine, owner, link, node)
 
     def _dial_data(self, node: str) -> Caller:
-        address = address_of(self._metadata, self._token, self._name, node, self._tls)
-        handshake = Handshake(Purpose.CALLS, self._name, self._nodes.session)
-        return self._peer(node, address).caller(handshake)
-
-    def _peer(self, node: str, address: tuple[str, int]) -> Peer:
-        return Peer(node, address, self._token, self._silence, self._tls)
+        member = self._member
+        address = address_of(member.metadata, member.token, member.name, node, member.tls)
+        handshake = Handshake(Purpose.CALLS, member.name, self._nodes.session)
+        return member.peer(node, address).caller(handshake)
 
     def _connect(self, shard: int) -> None:
         host, node = self._engine.first_node + shard, self._nodes.names[shard]
@@ -252,7 +232,7 @@ class NodeLinks:
         node, address = self._nodes.names[shard], self._nodes.addresses[shard]
         session, host = self._nodes.session, self._engine.host
         handshake = Handshake(to, self._name, session, host, shard, rank)
-        link = self._peer(node, address).connect(handshake)
+        link = self._member.peer(node, address).connect(handshake)
         try:
             accepted = link.recv(1)
         except OSError as error:

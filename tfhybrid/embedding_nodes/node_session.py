@@ -10,9 +10,10 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tfhybrid.cluster.membership import View
-from tfhybrid.cluster.registration import look_up
+from tfhybrid.cluster.registration import ClusterMember, look_up
 from tfhybrid.embedding_nodes.embedding_node import JobConnection
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.owned_store import ShardOfJob
@@ -20,7 +21,6 @@ from tfhybrid.errors import NameTakenError, StaleEpochError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.peer import Peer
-from tfhybrid.rpc.tls import Tls
 
 _READY_SECONDS = 60.0
 _TRIES = 5
@@ -45,18 +45,28 @@ class NodeSession:
     data: tuple[str, ...] = ()
 
 
-def find_nodes(
-    metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None
-) -> NodeSession:
+class JobOnNodes(NamedTuple):
+    """A job, as embedding nodes need to know it.
+
+    Args:
+        name: Name of the job.
+        hosts: Host of each rank.
+        resumes: Whether the nodes keep their stores for the job's next run if this one dies.
+            Default false.
+    """
+
+    name: str
+    hosts: Sequence[int]
+    resumes: bool = False
+
+
+def find_nodes(member: ClusterMember) -> NodeSession:
     """Asks the metadata node for the nodes of the cluster; on rank 0.
 
     Waits until all owners of shards are ready, for 60 seconds at the longest.
 
     Args:
-        metadata: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        tls: TLS relay of this process. Default `None`: no encryption.
+        member: This process.
 
     Returns:
         The nodes, and a new session.
@@ -64,37 +74,21 @@ def find_nodes(
     Raises:
         StoreError: The metadata node cannot be reached, or an owner is not ready in time.
     """
-    view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
+    view: View = look_up(member.metadata, member.token, member.name, _READY_SECONDS, member.tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
     return NodeSession(
         secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data")
     )
 
 
-def find_and_begin(
-    metadata: tuple[str, int],
-    token: str,
-    name: str,
-    silence: float,
-    job: str,
-    hosts: Sequence[int],
-    *,
-    resumes: bool,
-    tls: Tls | None = None,
-) -> tuple[NodeSession, NodeCalls]:
+def find_and_begin(member: ClusterMember, job: JobOnNodes) -> tuple[NodeSession, NodeCalls]:
     """Finds the nodes and has them serve the job; on rank 0.
 
     Tries again, five times in all, if a shard moves between the two.
 
     Args:
-        metadata: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        silence: Seconds after which a node that does not respond counts as gone.
-        job: Name of the job.
-        hosts: Host of each rank.
-        resumes: Whether the nodes keep their stores for the job's next run if this one dies.
-        tls: TLS relay of this process. Default `None`: no encryption.
+        member: This process.
+        job: The job.
 
     Returns:
         The nodes, and the connections to call them.
@@ -107,9 +101,9 @@ def find_and_begin(
     """
     tries = 0
     while True:
-        nodes = find_nodes(metadata, token, name, tls)
+        nodes = find_nodes(member)
         try:
-            return nodes, begin(nodes, token, name, silence, job, hosts, resumes=resumes, tls=tls)
+            return nodes, begin(nodes, member, job)
         except StaleEpochError:
             tries += 1
             if tries == _TRIES:
@@ -117,30 +111,15 @@ def find_and_begin(
 
 
 def begin(
-    nodes: NodeSession,
-    token: str,
-    name: str,
-    silence: float,
-    job: str,
-    hosts: Sequence[int],
-    *,
-    resumes: bool = False,
-    patience: float = 10.0,
-    tls: Tls | None = None,
+    nodes: NodeSession, member: ClusterMember, job: JobOnNodes, *, patience: float = 10.0
 ) -> NodeCalls:
     """Has all nodes serve the job; on rank 0. If it fails, no node serves the job.
 
     Args:
         nodes: Nodes of the job.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        silence: Seconds after which a node that does not respond counts as gone.
-        job: Name of the job.
-        hosts: Host of each rank.
-        resumes: Whether the nodes keep their stores for the job's next run if this one dies.
-            Default false.
+        member: This process.
+        job: The job.
         patience: Seconds to wait for each node on which another job has not ended. Default 10.
-        tls: TLS relay of this process. Default `None`: no encryption.
 
     Returns:
         Connections to the nodes. A node serves the job until its connection is closed.
@@ -153,10 +132,9 @@ def begin(
     callers: list[Caller] = []
     try:
         for shard, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-            peer = Peer(node, address, token, silence, tls)
-            callers.append(peer.caller(Handshake(Purpose.CALLS, name)))
-            of_job = _shard_of_job(nodes, job, hosts, shard, resumes)
-            _ask_to_begin(callers[-1], of_job, patience)
+            peer = member.peer(node, address)
+            callers.append(peer.caller(Handshake(Purpose.CALLS, member.name)))
+            _ask_to_begin(callers[-1], _shard_of_job(nodes, job, shard), patience)
     except BaseException:
         for caller in callers:
             caller.close()
@@ -165,33 +143,16 @@ def begin(
 
 
 def begin_shard(
-    nodes: NodeSession,
-    shard: int,
-    node: str,
-    address: tuple[str, int],
-    token: str,
-    name: str,
-    silence: float,
-    job: str,
-    hosts: Sequence[int],
-    *,
-    resumes: bool,
-    tls: Tls | None = None,
+    nodes: NodeSession, shard: int, target: Peer, member: ClusterMember, job: JobOnNodes
 ) -> Caller:
     """Has another node prepare for a shard that will move to it; on rank 0. Does not retry.
 
     Args:
         nodes: Nodes of the job before the move.
         shard: Number of the shard.
-        node: Name of the new node.
-        address: Host and port of the new node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        silence: Seconds after which a node that does not respond counts as gone.
-        job: Name of the job.
-        hosts: Host of each rank.
-        resumes: Whether the node keeps its store for the job's next run if this one dies.
-        tls: TLS relay of this process. Default `None`: no encryption.
+        target: The new node.
+        member: This process.
+        job: The job.
 
     Returns:
         Connection to the node. The node serves the job until it is closed.
@@ -201,21 +162,24 @@ def begin_shard(
         StaleEpochError: The node knows another allocation epoch.
         StoreError: The node cannot be reached, or is draining.
     """
-    caller = Peer(node, address, token, silence, tls).caller(Handshake(Purpose.CALLS, name))
+    caller = target.caller(Handshake(Purpose.CALLS, member.name))
     try:
-        of_job = _shard_of_job(nodes, job, hosts, shard, resumes)
-        caller.call(JobConnection.begin, of_job)
+        caller.call(JobConnection.begin, _shard_of_job(nodes, job, shard))
     except BaseException:
         caller.close()
         raise
     return caller
 
 
-def _shard_of_job(
-    nodes: NodeSession, job: str, hosts: Sequence[int], shard: int, resumes: bool
-) -> ShardOfJob:
+def _shard_of_job(nodes: NodeSession, job: JobOnNodes, shard: int) -> ShardOfJob:
     return ShardOfJob(
-        job, hosts, len(nodes.names), shard, nodes.session, nodes.allocation_epoch, resumes
+        job.name,
+        job.hosts,
+        len(nodes.names),
+        shard,
+        nodes.session,
+        nodes.allocation_epoch,
+        job.resumes,
     )
 
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from tfhybrid import distributed, settings
 from tfhybrid.cluster.node_options import read_token
+from tfhybrid.cluster.registration import ClusterMember
 from tfhybrid.embedding_nodes.moving import Mover
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.node_links import NodeLinks
-from tfhybrid.embedding_nodes.node_session import NodeSession, find_and_begin
+from tfhybrid.embedding_nodes.node_session import JobOnNodes, NodeSession, find_and_begin
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.rpc.peer import parsed_address
 from tfhybrid.rpc.tls import Tls
@@ -69,14 +70,14 @@ def connect(
     address, token = distributed.together(
         lambda: (parsed_address(nodes_named[0]), read_token(nodes_named[1]))
     )
-    name = distributed.process()
-    silence = settings.silence_seconds()
+    member = ClusterMember(address, token, distributed.process(), settings.silence_seconds(), tls)
+    of_job = JobOnNodes(job, hosts, resumes)
     asks = distributed.rank() == 0
 
     def first() -> tuple[NodeSession, NodeCalls] | None:
         if not asks:
             return None
-        return find_and_begin(address, token, name, silence, job, hosts, resumes=resumes, tls=tls)
+        return find_and_begin(member, of_job)
 
     begun = distributed.together(first)
     nodes = distributed.broadcast_object(None if begun is None else begun[0])
@@ -84,8 +85,5 @@ def connect(
     host = hosts[distributed.rank()]
     engine = NodesEngine(hosts, host, len(nodes.names), calls)
     leads = distributed.local_rank() == 0
-    links = NodeLinks(engine, nodes, token, name, silence, leads=leads, tls=tls, metadata=address)
-    mover = None
-    if asks:
-        mover = Mover(engine, address, token, name, silence, job, resumes=resumes, tls=tls)
-    return NodesOfRank(engine, links, mover)
+    links = NodeLinks(engine, nodes, member, leads=leads)
+    return NodesOfRank(engine, links, Mover(engine, member, of_job) if asks else None)

@@ -17,6 +17,7 @@ import pytest
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
+from tfhybrid.cluster.registration import ClusterMember
 from tfhybrid.embedding_nodes.node_session import NodeSession, find_nodes
 from tfhybrid.errors import PeerDiedError
 from tfhybrid.rpc.tls import Tls
@@ -88,8 +89,15 @@ def killed(cluster: Cluster, name: str) -> None:
 
 def found(cluster: Cluster, tls: Tls | None = None) -> NodeSession:
     """The nodes of a cluster, as a trainer finds them."""
+    return find_nodes(member_of(cluster, "a test", tls=tls))
+
+
+def member_of(
+    cluster: Cluster, name: str, silence: float = 60.0, tls: Tls | None = None
+) -> ClusterMember:
+    """This process as a member of a cluster, under a name."""
     address = cluster.listen, cluster.port
-    return find_nodes(address, read_token(cluster.token_file), "a test", tls)
+    return ClusterMember(address, read_token(cluster.token_file), name, silence, tls)
 
 
 def logged(cluster: Cluster, name: str, text: str) -> None:

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from tests.support.core.pass_trainers import UNSEEN
 from tests.support.core.sharded_tables import ADAGRAD, TABLES
+from tests.support.roles.clusters import member_of
 from tests.support.roles.numpy_trainers import SILENCE, connected
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
-from tfhybrid.cluster.registration import call_metadata
+from tfhybrid.cluster.registration import ClusterMember, call_metadata
 from tfhybrid.core import native
 from tfhybrid.embedding_nodes.moving import Mover
 from tfhybrid.embedding_nodes.node_links import NodeLinks
+from tfhybrid.embedding_nodes.node_session import JobOnNodes
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.rpc.calls import Caller
 
@@ -41,6 +43,10 @@ class Trainers:
         address = self._cluster.listen, self._cluster.port
         return contextlib.closing(call_metadata(address, self._token, "a test"))
 
+    def _named(self, resumes: bool) -> tuple[ClusterMember, JobOnNodes]:
+        member = member_of(self._cluster, "trainer 0", SILENCE)
+        return member, JobOnNodes(self._job, self.engines[0].hosts, resumes)
+
     def move(
         self,
         shard: int,
@@ -61,9 +67,7 @@ class Trainers:
                 after(origin, to)
                 return stored
 
-        address = self._cluster.listen, self._cluster.port
-        told = (address, self._token, "trainer 0", SILENCE, self._job)
-        mover = Watched(self.engines[0], *told, resumes=resumes)
+        mover = Watched(self.engines[0], *self._named(resumes))
         moved = mover.move(nodes, [Move(shard, origin, to)])
         for links in self._links:
             links.follow(moved)
@@ -81,9 +85,7 @@ class Trainers:
 
     def follow(self) -> list[Move]:
         """Does what trainers do between two steps; returns what has moved."""
-        address = self._cluster.listen, self._cluster.port
-        told = (address, self._token, "trainer 0", SILENCE, self._job)
-        mover = Mover(self.engines[0], *told, resumes=False)
+        mover = Mover(self.engines[0], *self._named(resumes=False))
         planned = mover.planned()
         moved = mover.move(self._links[0].nodes, planned)
         for links in self._links:

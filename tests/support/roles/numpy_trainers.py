@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.core.sharded_hosts import link
 from tests.support.core.sharded_tables import ADAGRAD, INITIALIZER, TABLES
-from tests.support.roles.clusters import found
+from tests.support.roles.clusters import found, member_of
 from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.cluster.node_options import read_token
 from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.store_token import token_of
 from tfhybrid.embedding_nodes.node_links import NodeLinks
-from tfhybrid.embedding_nodes.node_session import begin
+from tfhybrid.embedding_nodes.node_session import JobOnNodes, begin
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.rpc.tls import Tls
 
@@ -41,10 +41,10 @@ def connected(  # noqa: C901 - in the order of a job
     `links` receives what each is connected by. With `resumes` they leave all stores behind as if
     they had died, with `recovers` they go on from such.
     """
-    token = read_token(cluster.token_file)
     nodes = found(cluster, tls)
     hosts = list(range(trainers))
-    calls = begin(nodes, token, "trainer 0", silence, job, hosts, resumes=resumes, tls=tls)
+    first = member_of(cluster, "trainer 0", silence, tls)
+    calls = begin(nodes, first, JobOnNodes(job, hosts, resumes))
     engines = [
         NodesEngine(hosts, host, len(nodes.names), calls if host == 0 else None) for host in hosts
     ]
@@ -63,11 +63,8 @@ def connected(  # noqa: C901 - in the order of a job
                 if owner is not reader:
                     link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
-            name = f"trainer {engine.host}"
-            address = cluster.listen, cluster.port
-            made = NodeLinks(
-                engine, nodes, token, name, silence, leads=True, tls=tls, metadata=address
-            )
+            member = dataclasses.replace(first, name=f"trainer {engine.host}")
+            made = NodeLinks(engine, nodes, member, leads=True)
             made.connect()
             if links is not None:
                 links.append(made)

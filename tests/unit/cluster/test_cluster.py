@@ -25,6 +25,7 @@ from tests.support.roles.clusters import (
     found,
     killed,
     logged,
+    member_of,
     node,
     own_memory,
     pid_of,
@@ -39,7 +40,7 @@ from tfhybrid.cluster.node_options import read_token
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.embedding_nodes.node_session import begin
+from tfhybrid.embedding_nodes.node_session import JobOnNodes, begin
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError, UnsupportedError
 from tfhybrid.rpc.handshake import Handshake, Purpose
@@ -126,7 +127,6 @@ def test_saved_parts_are_written_by_nodes_and_loaded_again(
 
 
 def test_a_node_serves_one_job_and_refuses_another_epoch(cluster: Cluster, tmp_path: Path) -> None:
-    token = read_token(cluster.token_file)
     with connected(cluster, tmp_path, 1) as engines:
         nodes = found(cluster)
         stale = type(nodes)(nodes.session, nodes.names, nodes.addresses, nodes.allocation_epoch - 1)
@@ -134,9 +134,10 @@ def test_a_node_serves_one_job_and_refuses_another_epoch(cluster: Cluster, tmp_p
             StoreError,
             match=rf"epoch {nodes.allocation_epoch}. Received: {nodes.allocation_epoch - 1}",
         ):
-            begin(stale, token, "late", SILENCE, "other", [0])
+            begin(stale, member_of(cluster, "late", SILENCE), JobOnNodes("other", [0]))
+        other = member_of(cluster, "other", SILENCE)
         with pytest.raises(NameTakenError, match="Job 'job' uses this node"):
-            begin(nodes, token, "other", SILENCE, "other", [0], patience=0)
+            begin(nodes, other, JobOnNodes("other", [0]), patience=0)
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
 
@@ -218,7 +219,7 @@ def test_training_goes_on_without_the_metadata_node(cluster: Cluster, tmp_path: 
 def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    nodes, token = found(cluster), read_token(cluster.token_file)
+    nodes = found(cluster)
     with connected(cluster, tmp_path, 1) as engines:
         train(engines, steps=2)
         launching.drain(cluster, "embedding-2")
@@ -228,7 +229,7 @@ def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
         train(engines, first=2, steps=STEPS - 2)
         assert_rows(rows_of(engines[0]), 1)
     with pytest.raises(StoreError, match="embedding-2: This node is draining"):
-        begin(nodes, token, "late", SILENCE, "late", [0])
+        begin(nodes, member_of(cluster, "late", SILENCE), JobOnNodes("late", [0]))
     with pytest.raises(StoreError, match=r"The node must be one of.*Received: 'nobody'"):
         launching.drain(cluster, "nobody")
     killed(cluster, "embedding-2")

@@ -15,6 +15,7 @@ from tests.support.core.sharded_tables import ADAGRAD, TABLES, train
 from tests.support.roles.clusters import (
     found,
     killed,
+    member_of,
     node,
     own_memory,
     pid_of,
@@ -27,8 +28,7 @@ from tfhybrid.cluster import launching
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.metadata_node import MetadataNode
-from tfhybrid.cluster.node_options import read_token
-from tfhybrid.embedding_nodes.node_session import find_and_begin
+from tfhybrid.embedding_nodes.node_session import JobOnNodes, find_and_begin
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import StaleEpochError, StoreError, TfhybridError
 
@@ -137,9 +137,8 @@ def test_a_job_that_was_told_of_owners_before_asks_again(
     nodes = found(cluster)
     told = [dataclasses.replace(nodes, allocation_epoch=nodes.allocation_epoch - 1), nodes]
     monkeypatch.setattr("tfhybrid.embedding_nodes.node_session.find_nodes", lambda *_: told.pop(0))
-    address = cluster.listen, cluster.port
-    token = read_token(cluster.token_file)
-    joined_as, calls = find_and_begin(address, token, "a test", SILENCE, "job", [0], resumes=False)
+    member = member_of(cluster, "a test", SILENCE)
+    joined_as, calls = find_and_begin(member, JobOnNodes("job", [0]))
     with contextlib.closing(calls):
         assert joined_as == nodes
     assert told == []
