@@ -23,7 +23,7 @@ from tests.support import hosts as several
 from tests.support.hosts import ROOT, Hosts
 from tests.support.roles.clusters import node, until
 from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 
 SERVICES = yaml.safe_load((ROOT / "docker" / "nodes.yaml").read_text())["services"]
 TRAINER = "trainer"

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tfhybrid.errors import ConfigError
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.tls import Tls
 from tfhybrid.rpc.tokens import new_token
 from tfhybrid.settings import log_level

@@ -14,7 +14,7 @@ from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.node_session import JobOnNodes, NodeSession, find_and_begin
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.tls import Tls
 
 

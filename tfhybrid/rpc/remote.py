@@ -10,10 +10,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tfhybrid.errors import StreamError
 from tfhybrid.rpc import process_tls
+from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import LostError
-from tfhybrid.rpc.peer import Peer, parsed_address
+from tfhybrid.rpc.peer import Peer
 from tfhybrid.rpc.remote_methods import Call, call_on, call_to
 
 _CONNECT_SECONDS = 5.0

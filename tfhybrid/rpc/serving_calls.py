@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfhybrid.rpc import listener, process_tls
+from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake
 from tfhybrid.rpc.messages import MessageLink
-from tfhybrid.rpc.peer import parsed_address
 from tfhybrid.rpc.remote_methods import Called
 from tfhybrid.rpc.server import NodeServer
 

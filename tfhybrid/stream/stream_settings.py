@@ -16,7 +16,7 @@ from tfhybrid.cluster.node_options import read_token
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
 from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
 from tfhybrid.stream.provider.lease_length import LeaseLength

@@ -13,7 +13,7 @@ from tfhybrid.cluster.node_options import read_token
 from tfhybrid.cluster.placed_processes import PlacedProcess, processes_of
 from tfhybrid.cluster.processors import processors_of
 from tfhybrid.errors import ConfigError
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 
 
 def read(folder: Path, text: str) -> Cluster:

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tfhybrid.rpc.peer import parsed_address
+from tfhybrid.rpc.address import parsed_address
 
 _DIAL_SECONDS = 5.0
 _SSH_SECONDS = 60.0

@@ -90,7 +90,7 @@ def serve(
 
     $ tfhybrid stream serve stream.yaml ctr --listen 127.0.0.1:7200
     """
-    from tfhybrid.rpc.peer import parsed_address
+    from tfhybrid.rpc.address import parsed_address
     from tfhybrid.rpc.remote_methods import served
     from tfhybrid.rpc.serving_calls import serve_calls
     from tfhybrid.serving.read_only_node import ReadOnlyNode
