@@ -15,8 +15,14 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+# What `tfhybrid new` writes. A wheel has a copy; an editable install reads it here.
+PROJECT = ROOT / "examples" / "project"
+PROJECT_IN_WHEEL = Path("tfhybrid", "cli", "project")
+# What running the project here leaves behind.
+LEFT_BY_RUNS = shutil.ignore_patterns("output", "*.parquet", "*.jsonl", "__pycache__")
 LIBRARIES = ("libtfhybrid_core.so", "libtfhybrid_ops.so")
 BUILD_INFO = "_build_info.json"
 ABI = "_GLIBCXX_USE_CXX11_ABI=1"
@@ -143,6 +149,27 @@ class BuildNative(build_ext):
         return []
 
 
+class BuildPython(build_py):
+    """Copies the project of `tfhybrid new` into the package, besides the modules."""
+
+    def run(self) -> None:
+        """Copies modules and project; an editable install needs no copy of either."""
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib, PROJECT_IN_WHEEL)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(PROJECT, target, ignore=LEFT_BY_RUNS)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """The modules, and the files of the project."""
+        target = Path(self.build_lib, PROJECT_IN_WHEEL)
+        copied = [] if self.editable_mode else [str(each) for each in target.rglob("*")]
+        return [*super().get_outputs(include_bytecode), *copied]
+
+
 # The extension is only a sign that the wheel holds native code.
 require_wheel()
-setup(ext_modules=[Extension("tfhybrid.ops._native", [])], cmdclass={"build_ext": BuildNative})
+setup(
+    ext_modules=[Extension("tfhybrid.ops._native", [])],
+    cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
+)

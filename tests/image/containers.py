@@ -6,7 +6,7 @@ from tests.support.hosts import ROOT
 
 IMAGE = str(ROOT / "scripts" / "image")
 ENTRYPOINT = ("tini", "-s", "-g", "--", "entrypoint")
-# As docker/kubernetes wants it: no capability, and no way to one.
+# As examples/project/kubernetes wants it: no capability, and no way to one.
 CONFINED = ("setpriv", "--no-new-privs", "--")
 NO_CAPABILITIES = ("--cap-drop", "ALL")
 UID = 1000

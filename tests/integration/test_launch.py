@@ -49,7 +49,7 @@ def test_on_this_host() -> None:
 def test_a_number_of_ranks_that_is_none(ranks: str) -> None:
     done = launch(str(LAUNCH / "one_host"), ranks, "python", "train.py")
     assert done.returncode == 2
-    assert "scripts/launch/one_host RANKS" in done.stderr
+    assert "  launch/one_host RANKS" in done.stderr
     assert f"Received: {ranks} python train.py" in done.stderr
 
 
@@ -122,5 +122,5 @@ def test_a_killed_rank_ends_the_job_of_slurm(cluster: Cluster) -> None:
 def test_outside_of_an_allocation_the_script_says_how_it_is_used() -> None:
     done = launch(str(LAUNCH / "slurm"), *JOB)
     assert done.returncode == 2
-    assert "sbatch --nodes 2 --ntasks-per-node 4 scripts/launch/slurm" in done.stderr
+    assert "  sbatch --nodes 2 --ntasks-per-node 4 launch/slurm" in done.stderr
     assert "It runs within an allocation. Received: SLURM_JOB_NODELIST= and" in done.stderr

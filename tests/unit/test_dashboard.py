@@ -1,4 +1,4 @@
-"""docker/grafana: what Grafana would pass over, and queries of metrics that are not there."""
+"""The dashboard: what Grafana would pass over, and queries of metrics that are not there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tfhybrid.monitoring.metrics import OF_HOST, OF_JOB, PREFIX
 
-DASHBOARD = Path(__file__).parents[2] / "docker" / "grafana" / "tfhybrid.json"
+DASHBOARD = Path(__file__).parents[2] / "examples/project/dashboards/grafana.json"
 METRICS = {
     PREFIX + metric.name + "_total" * (metric.kind == "counter"): metric.label
     for metric in (*OF_JOB, *OF_HOST)

@@ -1,4 +1,4 @@
-"""The manifests in docker/: what Kubernetes, its MPI operator and Docker Compose would refuse.
+"""Manifests: what Kubernetes, its MPI operator, Docker and Docker Compose would refuse.
 
 No cluster runs here. Pods are held against Kubernetes's own schemas; the operator's fields against
 FIELDS, which was written from its definition of MPIJob, v2beta1.
@@ -22,8 +22,10 @@ from tfhybrid.cli.main import app
 from tfhybrid.stream.queues.kafka_queue import settings_of
 from tfhybrid.stream.stream_settings import StreamSettings
 
-DOCKER = Path(__file__).parents[2] / "docker"
-KUBERNETES = DOCKER / "kubernetes"
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+PROJECT = ROOT / "examples" / "project"
+KUBERNETES = PROJECT / "kubernetes"
 JOB = KUBERNETES / "mpijob.yaml"
 VERSIONS = ["1.27", "1.34"]
 _COUNT = {"type": "integer", "minimum": 0}
@@ -123,7 +125,7 @@ def test_the_shared_memory_is_as_large_as_planned(job, worker) -> None:
 @pytest.fixture
 def others() -> dict[str, dict[str, Any]]:
     """The other manifests by kind."""
-    files = (KUBERNETES / "checkpoints.yaml", KUBERNETES / "network.yaml")
+    files = (KUBERNETES / "output.yaml", KUBERNETES / "network.yaml")
     return {each["kind"]: each for file in files for each in yaml.safe_load_all(file.read_text())}
 
 
@@ -131,7 +133,7 @@ def others() -> dict[str, dict[str, Any]]:
 def test_kubernetes_knows_the_other_manifests(others, version) -> None:
     assert sorted(others) == ["NetworkPolicy", "PersistentVolumeClaim", "Service"]
     assert {file.name for file in KUBERNETES.iterdir()} == {
-        *("mpijob.yaml", "checkpoints.yaml", "network.yaml")
+        *("mpijob.yaml", "output.yaml", "network.yaml")
     }
     for each in others.values():
         kubernetes_validate.validate(each, version, strict=True)
@@ -165,9 +167,10 @@ def test_checkpoints_outlive_the_pods_and_are_where_the_job_saves(job, worker, o
         each for each in worker["containers"][0]["volumeMounts"] if each["name"] == volume["name"]
     )
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    script, directory = re.search(r"python (\S+) (\S+)\n", launcher["args"][-1]).groups()
-    assert directory == mount["mountPath"]
-    assert "Checkpoint(DIRECTORY" in (DOCKER.parent / script).read_text()
+    script = re.search(r"python (\S+)\n", launcher["args"][-1])[1]
+    folder = re.search(r"^WORKDIR (\S+)$", (PROJECT / "Dockerfile").read_text(), re.MULTILINE)[1]
+    directory = re.search(r'CHECKPOINTS, \w+ = "(\S+)/', (PROJECT / script).read_text())[1]
+    assert f"{folder}/{directory}" == mount["mountPath"]
 
 
 def test_rank_0_answers_prometheus_and_the_network_lets_it(job, worker, others) -> None:
@@ -185,6 +188,48 @@ def test_rank_0_answers_prometheus_and_the_network_lets_it(job, worker, others) 
     assert peers == {"from": [{"podSelector": {"matchLabels": labels}}]}
     assert prometheus["ports"] == [{"protocol": "TCP", "port": port}]
     assert {"to": [{"podSelector": {"matchLabels": labels}}]} in policy["egress"]
+
+
+def test_the_dockerfile_of_the_project_builds_on_the_image_that_is_built_here(job) -> None:
+    """No Docker runs here: every instruction is one that is known to work on that image."""
+    lines = (PROJECT / "Dockerfile").read_text().splitlines()
+    instructions = [line.split(maxsplit=1) for line in lines if line and line[0] != "#"]
+    assert instructions == [
+        ["FROM", "tfhybrid:cpu"],
+        ["WORKDIR", "/home/tfhybrid/project"],
+        ["COPY", "--chown=tfhybrid:tfhybrid . ."],
+        ["RUN", "mkdir -p output"],
+    ]
+    base = (DOCKER / "cpu" / "Dockerfile").read_text()
+    assert re.search(r"^# .*docker build -t tfhybrid:cpu ", base, re.MULTILINE)
+    assert (
+        "useradd --create-home --uid 1000 --shell /bin/bash tfhybrid"
+        in (DOCKER / "account").read_text()
+    )
+    name = job["metadata"]["name"]
+    assert f"docker build -t {name} ." in "\n".join(lines)
+    for role in job["spec"]["mpiReplicaSpecs"].values():
+        assert role["template"]["spec"]["containers"][0]["image"] == f"{name}:latest"
+
+
+def test_prometheus_scrapes_the_ports_that_the_readme_names() -> None:
+    scraped = yaml.safe_load((PROJECT / "dashboards" / "prometheus.yaml").read_text())
+    assert scraped.keys() == {"global", "scrape_configs"}
+    readme = (PROJECT / "README.md").read_text()
+    for job, port in (("training", 9464), ("stream", 9465)):
+        (targets,) = (
+            each["static_configs"] for each in scraped["scrape_configs"] if each["job_name"] == job
+        )
+        assert targets == [{"targets": [f"localhost:{port}"]}]
+        assert str(port) in readme
+
+
+def test_the_stream_of_the_project_trains_its_model() -> None:
+    settings = StreamSettings.read(PROJECT / "stream.yaml")
+    ((model, queues),) = settings.routes["models"].items()
+    assert f'model="{model}"' in (PROJECT / "train_online.py").read_text()
+    assert settings.publish.keys() == {model}
+    assert {*queues} == {*settings.routes["queues"].values()}
 
 
 def gibibytes(text: str) -> int:

@@ -147,3 +147,39 @@ def _tiny_package(folder: Path) -> Path:
     project = "[project]\nname = 'tiny'\nversion = '1.0'\n[tool.setuptools]\npy-modules = []\n"
     (folder / "pyproject.toml").write_text(project)
     return folder
+
+
+@pytest.fixture(scope="module")
+def project() -> set[str]:
+    """The files of the project that `tfhybrid new` writes, as paths from the root."""
+    folder = ROOT / "examples" / "project"
+    return {
+        str(each.relative_to(ROOT))
+        for each in folder.rglob("*")
+        if each.is_file()
+        and each.suffix not in (".parquet", ".jsonl", ".pyc")
+        and folder / "output" not in each.parents
+    }
+
+
+def test_a_source_distribution_has_the_project(project: set[str], tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    sources = (tmp_path / "tfhybrid.egg-info" / "SOURCES.txt").read_text().splitlines()
+    assert {each for each in sources if each.startswith("examples/")} == project
+
+
+def test_a_wheel_has_the_project_and_writes_it(project: set[str], tmp_path: Path) -> None:
+    """From the modules as a wheel has them, beside the native libraries of this checkout."""
+    built = tmp_path / "built"
+    command = [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", str(built)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    packed = built / "tfhybrid" / "cli" / "project"
+    names = {str(each.relative_to(packed)) for each in packed.rglob("*") if each.is_file()}
+    assert {f"examples/project/{name}" for name in names} == project
+    for library in (ROOT / "tfhybrid" / "ops").glob("*.so"):
+        (built / "tfhybrid" / "ops" / library.name).symlink_to(library)
+    new = [sys.executable, "-m", "tfhybrid.cli", "new", str(tmp_path / "ads")]
+    elsewhere = {**os.environ, "PYTHONPATH": str(built)}
+    subprocess.run(new, cwd=tmp_path, env=elsewhere, capture_output=True, check=True)
+    assert (tmp_path / "ads" / "launch" / "one_host").stat().st_mode & 0o111

@@ -12,6 +12,7 @@ from tfhybrid.cli import nodes_command, store_command
 from tfhybrid.cli.checkpoint import checkpoint_command
 from tfhybrid.cli.data import data_command
 from tfhybrid.cli.doctor.doctor_command import doctor
+from tfhybrid.cli.new_command import new
 from tfhybrid.cli.plan_command import plan
 from tfhybrid.cli.stream import stream_command
 from tfhybrid.cli.terminal.console import show_error
@@ -50,6 +51,7 @@ class _Commands(HelpfulGroup):
 
 
 app = CommandApp(cls=_Commands)
+app.command(rich_help_panel="Before training")(new)
 app.command(rich_help_panel="Before training")(doctor)
 app.command(rich_help_panel="Before training")(plan)
 app.add_typer(data_command.app, name="data", rich_help_panel="Before training")

@@ -48,8 +48,7 @@ class Training:
         job = self._settings.job
         with self._named("job"):
             init(job.name, seed=job.seed, resume=job.resume)
-            if job.metrics_port is not None:
-                metrics.serve(job.metrics_port)
+            metrics.serve(job.metrics_port)
         keras.utils.set_random_seed(job.seed)
         self.batches = self._batches()
         self.evaluated = self._evaluated()

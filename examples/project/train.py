@@ -1,0 +1,62 @@
+"""Trains on the files in data/, evaluates, exports. The same job as model.yaml, with equal results.
+
+    launch/one_host 2 python train.py
+
+Started again, it resumes from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import keras
+from model import FEATURES, LABEL, SEED, build
+
+import tfhybrid
+
+BATCH_SIZE, EPOCHS = 512, 2  # the batch size is that of all ranks together
+CHECKPOINTS, EXPORTED = "output/checkpoints", "output/exported"
+
+
+def main() -> None:
+    """Runs the job on every rank."""
+    tfhybrid.init("click-model", seed=SEED)
+    tfhybrid.metrics.serve()  # to Prometheus, if TFHYBRID_METRICS_PORT is set
+    keras.utils.set_random_seed(SEED)
+
+    samples = tfhybrid.data.Parquet(FEATURES, label=LABEL)
+    train = tfhybrid.data.FileBatches(
+        samples, "data/train-*.parquet", BATCH_SIZE // tfhybrid.size(), seed=SEED
+    )
+    test = tfhybrid.data.FileBatches(samples, "data/test.parquet", 4096, seed=0, shuffle=False)
+    model = build()
+    options = {
+        "verbose": 2 if tfhybrid.rank() == 0 else 0,
+        "callbacks": [
+            tfhybrid.callbacks.BroadcastVariables(),
+            tfhybrid.callbacks.MetricAverage(),
+            tfhybrid.callbacks.Evaluate(test.dataset(), group="user"),
+            tfhybrid.callbacks.Checkpoint(CHECKPOINTS, monitor="val_auc", mode="max"),
+        ],
+    }
+    # Restore the last checkpoint and finish the interrupted epoch; in a first run, do nothing.
+    position = tfhybrid.checkpoint.restore(model, CHECKPOINTS)
+    position = tfhybrid.checkpoint.finish_epoch(model, train, position, **options)
+    if position.epoch < EPOCHS:
+        model.fit(
+            train.dataset(position.epoch, epochs=None),
+            initial_epoch=position.epoch,
+            epochs=EPOCHS,
+            steps_per_epoch=train.steps_per_epoch,
+            shuffle=False,  # the batches are already shuffled
+            **options,
+        )
+    tfhybrid.checkpoint.restore_best(model, CHECKPOINTS)
+    scores = tfhybrid.metrics.evaluate(model, test.dataset(), group="user")
+    folder = tfhybrid.export.saved_model(model, EXPORTED)
+    if tfhybrid.rank() == 0:
+        texts = [f"step {int(model.optimizer.iterations)}"]
+        print(", ".join([*texts, *(f"{name} {score:.6g}" for name, score in scores.items())]))
+        print(f"exported {folder}")
+
+
+if __name__ == "__main__":
+    main()
