@@ -1,4 +1,4 @@
-"""Jobs as scripts/launch starts them: here, on hosts over ssh, on a Slurm cluster."""
+"""Jobs as the scripts of examples/project/launch start them: here, on hosts over ssh, on a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.conftest import JOBS, needs, needs_hosts
 from tests.integration.slurm import Cluster
 from tests.support.hosts import ACTIVE, ROOT, Hosts
 
-LAUNCH = ROOT / "scripts" / "launch"
+LAUNCH = ROOT / "examples" / "project" / "launch"
 JOB = (sys.executable, str(JOBS / "whereabouts.py"))
 needs_slurm = needs(slurm.missing())
 pytestmark = pytest.mark.timeout(600)

@@ -101,7 +101,7 @@ def graph() -> Graph:
             "tests/unit/documentation/test_readme.py",
         ),
         (
-            "scripts/launch/hosts",
+            "examples/project/launch/hosts",
             "tests/integration/test_launch.py",
             "tests/integration/test_doctor.py",
         ),
