@@ -163,7 +163,7 @@ class BuildPython(build_py):
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """The modules, and the files of the project."""
         target = Path(self.build_lib, PROJECT_IN_WHEEL)
-        copied = [] if self.editable_mode else [str(each) for each in target.rglob("*")]
+        copied = [str(each) for each in target.rglob("*") if each.is_file()]
         return [*super().get_outputs(include_bytecode), *copied]
 
 

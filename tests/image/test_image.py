@@ -82,6 +82,15 @@ def test_the_demo_trains() -> None:
     assert float(re.search(r"test AUC\s*│\s*([\d.]+)", written)[1]) > 0.7
 
 
+def test_the_project_of_the_installed_package_trains() -> None:
+    steps = (
+        "cd $(mktemp -d) && tfhybrid new ads >&2 && cd ads && "
+        "python data/make.py --rows 20000 >&2 && exec ./check"
+    )
+    written = in_image(*ENTRYPOINT, "bash", "-c", steps)
+    assert float(re.search(r", auc ([\d.]+)", written)[1]) > 0.7
+
+
 class Containers:
     """A container on each of several hosts; all share the keys by which they let each other in."""
 

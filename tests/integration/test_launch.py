@@ -1,4 +1,4 @@
-"""Jobs as the scripts of examples/project/launch start them: here, on hosts over ssh, on a Slurm cluster."""
+"""Jobs as examples/project/launch starts them: here, on hosts over ssh, on a Slurm cluster."""
 
 from __future__ import annotations
 

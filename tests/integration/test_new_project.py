@@ -19,12 +19,13 @@ import pytest
 import yaml
 
 from benchmarks.storage.export import stock_environment
-from tests.support.hosts import ACTIVE
+from tests.support.hosts import ACTIVE, ROOT
 from tests.support.roles.clusters import until
 from tests.support.stream.broker import two_free_ports
 from tfhybrid.monitoring.metrics import PREFIX
 
 pytestmark = pytest.mark.timeout(300)
+PROJECT = ROOT / "examples" / "project"
 ROWS = 20_000
 
 
@@ -50,9 +51,11 @@ def scores(written: str) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new project with data."""
+    """What `tfhybrid new` makes of examples/project, and data."""
     folder = tmp_path_factory.mktemp("new") / "ads"
     run(folder.parent, "tfhybrid", "new", "ads")
+    names = {each.name for each in PROJECT.iterdir()} - {"output", "__pycache__"}
+    assert {each.name for each in folder.iterdir()} == names
     run(folder, "python", "data/make.py", "--rows", str(ROWS))
     return folder
 

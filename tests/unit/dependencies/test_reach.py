@@ -103,7 +103,7 @@ def graph() -> Graph:
         (
             "examples/project/launch/hosts",
             "tests/integration/test_launch.py",
-            "tests/integration/test_doctor.py",
+            "tests/integration/test_failures.py",
         ),
         (
             "docs/data.md",
