@@ -10,10 +10,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
+from tfhybrid.cli.data.sample_format import format_of
 from tfhybrid.cli.train.train_settings import Settings
 from tfhybrid.errors import ConfigError
 
 Location = tuple[str | int, ...]
+_NOT_OF_FORMATS = {"train", "format", "batch_size", "window"}
 
 
 class SettingsFile:
@@ -52,6 +54,19 @@ class SettingsFile:
             *location: Keys and indexes that lead to the setting, such as `"data", "batch_size"`.
         """
         return f"{self._path}:{self._line(location)}: {'.'.join(map(str, location))}"
+
+    def sample_format(self) -> Any:
+        """Returns the `tfhybrid.data.Format` that the settings of the data describe.
+
+        Raises:
+            ConfigError: The format lacks an option that is set, or needs another one. The message
+                names the line of the data.
+        """
+        data = self.settings.data
+        try:
+            return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
+        except ConfigError as error:
+            raise ConfigError(f"{self.at('data')}: {error}") from error
 
     def _message(self, error: Any) -> str:
         location = self._in_file(error["loc"])

@@ -43,6 +43,7 @@ def train(
 
     file = SettingsFile(settings)
     if check:
+        file.sample_format()
         show(plain(f"{settings}: good"))
         return
     from tfhybrid import distributed

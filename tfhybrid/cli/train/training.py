@@ -10,7 +10,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid import callbacks, checkpoint, distributed, export, metrics, models, optimizers
-from tfhybrid.cli.data.sample_format import format_of
 from tfhybrid.cli.train.settings_file import SettingsFile
 from tfhybrid.cli.train.train_settings import OwnTable, Settings, TableOptimizer
 from tfhybrid.config import TableConfig
@@ -21,7 +20,6 @@ from tfhybrid.data import FileBatches, Position
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import init
 
-_NOT_OF_FORMATS = {"train", "format", "batch_size", "window"}
 _OPTIMIZERS = {
     **{"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimizers.Adam},
     **{"row_adagrad": optimizers.RowAdagrad, "adamw": optimizers.AdamW},
@@ -109,9 +107,10 @@ class Training:
                 f"{self._file.at('data', 'batch_size')}: must be a multiple of the "
                 f"number of ranks, {ranks}. Received: {data.batch_size}"
             )
+        samples = self._file.sample_format()
         with self._named("data"):
             return FileBatches(
-                self._format(),
+                samples,
                 data.train,
                 data.batch_size // ranks,
                 seed=self._settings.job.seed,
@@ -122,14 +121,11 @@ class Training:
         evaluation = self._settings.evaluation
         if evaluation is None:
             return None
+        samples = self._file.sample_format()
         with self._named("evaluation"):
             files, size = evaluation.files, evaluation.batch_size
-            batches = FileBatches(self._format(), files, size, seed=0, shuffle=False)
+            batches = FileBatches(samples, files, size, seed=0, shuffle=False)
             return batches.dataset()
-
-    def _format(self) -> Any:
-        data = self._settings.data
-        return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
 
     def _model(self) -> keras.Model:
         settings = self._settings

@@ -197,6 +197,11 @@ optimizer: {learning_rate: 1e-3}
         ("64", "0\n  window: 0", [":3: data.batch_size", ":4: data.window"]),
         ("table:", "job: {resume: memory}\ntable:", ["resume: memory needs a name"]),
         (
+            "64",
+            "64\n  strings: [city]",
+            ["data: Files of parquet have no such option. Received: --strings"],
+        ),
+        (
             "table:",
             "evaluation: {files: a, monitor: val_acu}\ntable:",
             [":8: evaluation.monitor: input should be 'val_auc'", "Received: 'val_acu'"],
