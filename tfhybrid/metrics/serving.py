@@ -21,8 +21,8 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
     The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
-    listed in docs/operations.md; `tfhybrid new` writes a dashboard. A request only reads counters and
-    does not wait for any rank. Every rank must call the function.
+    listed in docs/operations.md; `tfhybrid new` writes a dashboard. A request only reads counters
+    and does not wait for any rank. Every rank must call the function.
 
     Args:
         port: Port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if
