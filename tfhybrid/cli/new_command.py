@@ -42,20 +42,21 @@ class _File(NamedTuple):
 
 
 def new(
-    directory: Annotated[
-        Path, typer.Argument(help="Directory to write; it must be empty or absent.")
-    ],
+    directory: Annotated[Path, typer.Argument(help="Directory to write; empty or absent.")],
     name: Annotated[
         str | None,
         typer.Option(
-            help="Name of the job, the image and the Kubernetes objects; by default that of the "
-            "directory."
+            metavar="NAME",
+            help="Name of job, image and Kubernetes objects; default: the directory's.",
         ),
     ] = None,
 ) -> None:
-    """Write a project to begin with: data, model, training, launch scripts, dashboards, CI.
+    """Write a project that trains as it is.
 
-    It trains as it is written. Its README says how to put in a model and files of your own.
+    It has data, a model, launch scripts, dashboards and continuous integration. Its README takes
+    ten minutes, and says how to put in a model and files of your own. Nothing is overwritten.
+
+    $ tfhybrid new clicks
     """
     chosen = _name_of(directory) if name is None else name
     if not _NAME.fullmatch(chosen):

@@ -199,7 +199,7 @@ optimizer: {learning_rate: 1e-3}
         (
             "64",
             "64\n  strings: [city]",
-            ["data: Files of parquet have no such option. Received: --strings"],
+            [":1: data: Files of parquet have no such option, because they tell the types"],
         ),
         (
             "table:",
