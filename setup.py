@@ -150,7 +150,11 @@ class BuildNative(build_ext):
 
 
 class BuildPython(build_py):
-    """Copies the project of `tfhybrid new` into the package, besides the modules."""
+    """Copies the project of `tfhybrid new` into the package, besides the modules.
+
+    Its files exist once, in examples/. In tfhybrid/ its scripts would be modules of the package,
+    and a wheel cannot hold a symbolic link.
+    """
 
     def run(self) -> None:
         """Copies modules and project; an editable install needs no copy of either."""
