@@ -1,7 +1,7 @@
-"""Trains DeepFM on samples with a validation and a test set: what the demo and benchmarks share.
+"""Trains DeepFM on samples with a validation and a test set; the demo and benchmarks share it.
 
-Early stopping uses a score of the validation samples of all ranks, by default the AUC; the test set
-is scored at the epoch with the best score.
+Early stopping uses a score of the validation samples of all ranks, by default the AUC. The test set
+is scored at the epoch with the best score, and chooses nothing.
 """
 
 from __future__ import annotations
@@ -31,21 +31,29 @@ class Splits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how.
+    """Settings of a model and of its training.
 
     Args:
         dim: Size of the embeddings.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalizes its activations.
         dense_rate: Adam's learning rate for the dense weights.
-        table_rate: Adam's learning rate for the tables.
-        table_epsilon: Adam's epsilon for the tables. With a small one lazy Adam moves a rare key as
-            far as a frequent one, and the model learns its samples by heart.
+        table_rate: Adam's learning rate for the tables; `None` for the dense weights' Adam.
+        table_epsilon: Adam's epsilon for the tables, if they have a rate of their own. With a small
+            one lazy Adam moves a rare key as far as a frequent one, and the model learns its
+            samples by heart.
+        stddev: Standard deviation of the initial embeddings; `None` for the default initializer.
+        penalty: Penalty of the tables: this times the squares of a step's rows.
+        lazy: Whether a step updates only the rows of its own keys.
+        clip: Norm to which all gradients together are clipped; `None` for no clipping.
+        reduction: Divisor of the sum of a key's gradients; see `DistributedOptimizer`.
+        slowdown: Factor of the learning rate after each epoch without a better score.
         batch_size: Samples per step of all ranks together.
-        epochs: At most so many.
-        patience: Epochs without a better validation AUC after which training ends.
+        epochs: Maximum number of epochs.
+        patience: Epochs without a better score after which training ends.
         seed: Seed of the initial values, the order of the samples and dropout.
-        wire_dtype: Of sparse gradients between hosts.
+        wire_dtype: Type of sparse gradients between hosts.
         pass_batches: Batches of a pass, which make one update together. The tables are sharded
             then. With 0 each batch is an update, and nothing is announced.
     """
@@ -53,9 +61,16 @@ class Recipe:
     dim: int = 16
     hidden: tuple[int, ...] = (200, 200)
     dropout: float = 0.4
+    batch_norm: bool = False
     dense_rate: float = 3e-3
-    table_rate: float = 0.2
+    table_rate: float | None = 0.2
     table_epsilon: float = 1e-3
+    stddev: float | None = None
+    penalty: float = 0.0
+    lazy: bool = True
+    clip: float | None = None
+    reduction: str = "frequency"
+    slowdown: float = 1.0
     batch_size: int = 4096
     epochs: int = 13
     patience: int = 2
@@ -74,14 +89,14 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a training.
+    """Result of a training.
 
     Attributes:
-        auc: On the test set, at the epoch with the best validation AUC.
-        log_loss: Likewise.
+        auc: AUC of the test set, at the epoch with the best validation score.
+        log_loss: Log loss of the test set at that epoch.
         curve: A point per epoch.
-        samples_per_second: Of all ranks while training, validation left out; the median epoch.
-        tables: Rows and bytes of each table.
+        samples_per_second: Training speed of all ranks in the median epoch, without validation.
+        tables: `TableStats` of each table.
     """
 
     auc: float
@@ -92,9 +107,19 @@ class Outcome:
 
 
 def train(
-    splits: Splits, recipe: Recipe, callbacks: Sequence[keras.callbacks.Callback] = ()
+    splits: Splits,
+    recipe: Recipe,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    criterion: Callable[[dict[str, float]], float] = operator.itemgetter("auc"),
 ) -> Outcome:
-    """Trains on this rank's share of the samples; every rank calls it alike."""
+    """Trains on this rank's part of the samples; every rank must call it with the same arguments.
+
+    Args:
+        splits: Samples to train on, to stop by and to judge by.
+        recipe: Settings of the model and of its training.
+        callbacks: More callbacks.
+        criterion: Function that returns the score of an epoch; see `Judge`.
+    """
     keras.utils.set_random_seed(recipe.seed)
     model = compiled_model(list(splits.train.features), recipe)
     batches = Batches(splits.train, recipe.batch_size // tfhybrid.size(), seed=recipe.seed)
@@ -103,7 +128,7 @@ def train(
         data = tfhybrid.data.announce(
             data, recipe.pass_batches, collections_of(model), optimizer=model.optimizer
         )
-    judge = Judge(splits, patience=recipe.patience)
+    judge = Judge(splits, recipe.patience, criterion=criterion)
     model.fit(
         data,
         epochs=recipe.epochs,
@@ -114,6 +139,7 @@ def train(
             tfhybrid.callbacks.BroadcastVariables(),
             tfhybrid.callbacks.MetricAverage(),
             judge,
+            *slower_after_a_plateau(recipe),
             *callbacks,
         ],
     )
@@ -126,28 +152,54 @@ def train(
     )
 
 
+def slower_after_a_plateau(recipe: Recipe) -> list[keras.callbacks.Callback]:
+    """Returns the callback that reduces the learning rate, if the recipe does so."""
+    if recipe.slowdown == 1.0:
+        return []
+    return [
+        keras.callbacks.ReduceLROnPlateau(
+            "valid_score", factor=recipe.slowdown, patience=1, mode="max", min_delta=0.0
+        )
+    ]
+
+
 def compiled_model(features: Sequence[str], recipe: Recipe) -> keras.Model:
-    """Builds DeepFM with Adam on both sides."""
-    adam = tfhybrid.optimizers.Adam(recipe.table_rate, epsilon=recipe.table_epsilon)
+    """Builds DeepFM with Adam for the tables and the dense weights."""
     model = tfhybrid.models.deepfm(
         features,
-        table=tfhybrid.TableConfig(
-            dim=recipe.dim,
-            optimizer=adam,
-            placement=tfhybrid.Sharded() if recipe.pass_batches else tfhybrid.Replicated(),
-        ),
+        table=table_config(recipe),
         hidden=recipe.hidden,
         dropout=recipe.dropout,
+        batch_norm=recipe.batch_norm,
     )
     model.compile(
         optimizer=tfhybrid.DistributedOptimizer(
-            keras.optimizers.Adam(recipe.dense_rate),
+            keras.optimizers.Adam(recipe.dense_rate, global_clipnorm=recipe.clip),
+            reduction=recipe.reduction,
             wire_dtype=recipe.wire_dtype,
             update="pass" if recipe.pass_batches else "batch",
         ),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return model
+
+
+def table_config(recipe: Recipe) -> tfhybrid.TableConfig:
+    """Returns the settings that all tables of a recipe have."""
+    config = tfhybrid.TableConfig(
+        dim=recipe.dim,
+        placement=tfhybrid.Sharded() if recipe.pass_batches else tfhybrid.Replicated(),
+        lazy=recipe.lazy,
+    )
+    if recipe.table_rate is not None:
+        adam = tfhybrid.optimizers.Adam(recipe.table_rate, epsilon=recipe.table_epsilon)
+        config = dataclasses.replace(config, optimizer=adam)
+    if recipe.stddev is not None:
+        normal = tfhybrid.initializers.Normal(stddev=recipe.stddev)
+        config = dataclasses.replace(config, initializer=normal)
+    if recipe.penalty:
+        config = dataclasses.replace(config, regularizer=keras.regularizers.L2(recipe.penalty))
+    return config
 
 
 def collections_of(model: keras.Model) -> list[tfhybrid.layers.EmbeddingCollection]:
@@ -166,21 +218,29 @@ def table_stats(model: keras.Model) -> dict[str, Any]:
     }
 
 
+def auc_less_log_loss(metrics: dict[str, float]) -> float:
+    """Returns the AUC minus the log loss, a score that chooses the epoch.
+
+    By the AUC alone training goes on for epochs that gain 0.0001 of AUC and lose 0.005 of log loss.
+    """
+    return metrics["auc"] - metrics["log_loss"]
+
+
 class Judge(keras.callbacks.Callback):
     """Scores the validation set after each epoch, and the test set whenever that was the best.
 
     Args:
         splits: The samples.
-        patience: Training ends after this many epochs without a better validation score.
-        min_delta: The least improvement of a score that counts as better.
-        criterion: Computes the score from the metrics of the validation set; more is better. By
-            default it is the AUC.
+        patience: Epochs without a better validation score after which training ends.
+        min_delta: Minimum improvement of a score that counts as better.
+        criterion: Function that returns the score of the validation set's metrics; more is better.
+            Default: the AUC.
 
     Attributes:
         valid: Metrics of the validation set at the epoch with the best score.
         test: Metrics of the test set at that epoch.
         curve: A point per epoch.
-        seconds: Of each epoch, validation left out.
+        seconds: Duration of each epoch, without validation.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the demo shows: progress, the final table and the picture of the learning curve."""
+"""Progress, final tables and learning curve of the demo."""
 
 from __future__ import annotations
 
@@ -54,32 +54,37 @@ class ProgressBar(keras.callbacks.Callback):
         self._progress.stop()
 
 
-def summary(outcome: Outcome, reference: tuple[str, str], ranks: int, local_ranks: int) -> Table:
-    """Builds the final table.
+def quality(outcome: Outcome, reference: tuple[str, float], ranks: int) -> Table:
+    """Builds the table of the model's quality.
 
     Args:
-        outcome: What came of the training.
-        reference: Name and value of what the AUC is judged by.
-        ranks: Ranks of the job.
-        local_ranks: Ranks of this host, which share one copy of the tables.
+        outcome: Result of the training.
+        reference: Name and value of the AUC to compare with.
+        ranks: Number of ranks of the job.
     """
-    stats = outcome.tables.values()
-    used = sum(table.bytes for table in stats)
-    copies = used * local_ranks
-    table = Table(title=f"DeepFM on {ranks} rank{'s'[: ranks > 1]}", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
+    table = _two_columns(f"DeepFM on {ranks} rank{'s'[: ranks > 1]}")
     table.add_row("test AUC", f"{outcome.auc:.4f}")
-    table.add_row(*reference)
+    table.add_row(reference[0], f"{reference[1]:.4f}")
     table.add_row("test log loss", f"{outcome.log_loss:.4f}")
     table.add_row("validation AUC", sparkline([point.valid_auc for point in outcome.curve]))
     table.add_row("training", f"{outcome.samples_per_second:,.0f} samples/s")
-    table.add_section()
-    table.add_row("tables, one copy per host", f"{used / 2**20:,.1f} MiB")
-    table.add_row("a copy per rank would take", f"{copies / 2**20:,.1f} MiB")
-    table.add_row("rows in all", f"{sum(table.rows for table in stats):,}")
-    for name, of_table in outcome.tables.items():
-        table.add_row(f"  {name}", f"{of_table.rows:,}")
+    rows = {name: stats.rows for name, stats in outcome.tables.items()}
+    table.add_row("tables, rows", f"{len(rows)}, {sum(rows.values()):,}")
+    return table
+
+
+def sizes(lines: Sequence[tuple[str, str]]) -> Table:
+    """Builds the table of memory from its title, first, and titles with their sizes."""
+    table = _two_columns(lines[0][0])
+    for line in lines[1:]:
+        table.add_row(*line)
+    return table
+
+
+def _two_columns(title: str) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
     return table
 
 

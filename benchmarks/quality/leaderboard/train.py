@@ -13,7 +13,7 @@ from tensorflow import keras
 
 import tfhybrid
 from benchmarks.quality.leaderboard.recipes import RECIPES
-from examples.click_training import Judge, Splits
+from examples.click_training import Judge, Splits, auc_less_log_loss
 from tfhybrid.data import Batches
 from tfhybrid.data.archives import open_frappe
 
@@ -21,14 +21,6 @@ BATCH = 4096
 MIN_DELTA = 1e-6
 LEAST_RATE = 1e-6
 EPOCHS = 100  # at most
-
-
-def auc_less_log_loss(metrics: dict[str, float]) -> float:
-    """Returns the score that chooses the epoch.
-
-    By the AUC alone training goes on for epochs that gain 0.0001 of AUC and lose 0.005 of log loss.
-    """
-    return metrics["auc"] - metrics["log_loss"]
 
 
 def main() -> None:
