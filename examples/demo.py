@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -30,17 +31,18 @@ from tfhybrid.errors import DataError
 
 FOLDER = Path("demo-output")
 CURVE, SETTINGS = FOLDER / "learning_curve.png", FOLDER / "model.yaml"
+PAGE = "docs/quick_start.md"
 NEXT = """# Written by examples/demo.py. Name your own Parquet files and columns below.
 data:
   train: {folder}/train.parquet
   batch_size: 4096            # of all ranks together
   features: [{features}]
   label: label
-model: {{name: deepfm, hidden: [128, 64]}}
-table: {{dim: 16, optimizer: {{name: adam, learning_rate: 0.005}}}}
-optimizer: {{name: adam, learning_rate: 1e-3}}
-epochs: 4
-evaluation: {{files: {folder}/test.parquet}}
+model: {{name: deepfm, hidden: [128, 64], dropout: 0.4}}
+table: {{dim: 16, optimizer: {{name: adam, learning_rate: 0.1, epsilon: 1e-3}}}}
+optimizer: {{name: adam, learning_rate: 3e-3}}
+epochs: 8
+evaluation: {{files: {folder}/valid.parquet}}
 export: {{directory: {folder}/exported}}
 """
 
@@ -85,24 +87,30 @@ def main() -> None:
         report(console, source, outcome, one_copy.report_lines(memory, arguments.rows))
         console.print(one_copy.note(memory))
         write_next(source)
-        console.print(f"\nThe learning curve is in {CURVE}. Read docs/quick_start.md next.")
-        console.print(f"To train on your own Parquet files, edit {SETTINGS} and run:")
-        console.print(next_command(), soft_wrap=True)
+        console.print(
+            f"\n{SETTINGS} trains on the same samples. Name your own Parquet files in it.",
+            soft_wrap=True,
+        )
+        console.print(f"Read next: {PAGE}")
+        console.print(f"Run next:  {next_command()}", soft_wrap=True)
 
 
 def report(
     console: Console, source: Source, outcome: Outcome, memory: list[tuple[str, str]]
 ) -> None:
-    """Prints the tables and draws the learning curve."""
+    """Prints the tables, and draws the learning curve if Matplotlib is installed."""
     console.print(quality(outcome, (source.reference, source.auc), tfhybrid.size()))
     console.print(source.note(outcome.auc) + "\n")
     console.print(sizes(memory))
-    draw_curve(outcome.curve, source.title, CURVE)
+    if importlib.util.find_spec("matplotlib"):
+        draw_curve(outcome.curve, source.title, CURVE)
+        console.print(f"The learning curve is in {CURVE}.")
 
 
 def write_next(source: Source) -> None:
     """Writes Parquet files of the samples, and a YAML file that trains on them."""
-    for name, clicks in (("train", source.splits.train), ("test", source.splits.test)):
+    FOLDER.mkdir(exist_ok=True)
+    for name, clicks in (("train", source.splits.train), ("valid", source.splits.valid)):
         write_parquet(clicks, FOLDER / f"{name}.parquet")
     features = ", ".join(source.splits.train.features)
     SETTINGS.write_text(NEXT.format(folder=FOLDER, features=features))
@@ -118,7 +126,8 @@ def next_command() -> str:
     """Returns the command that trains on the files of `write_next`."""
     script = Path(".venv/bin/activate")
     activate = f". {script} && " if script.exists() else ""
-    return f"{activate}horovodrun -np {tfhybrid.size()} tfhybrid train {SETTINGS}"
+    launch = f"horovodrun -np {tfhybrid.size()} " if tfhybrid.size() > 1 else ""
+    return f"{activate}{launch}tfhybrid train {SETTINGS}"
 
 
 def open_source(epochs: int | None = None) -> Source:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import keras
 from click_training import Outcome, Point
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -98,6 +97,8 @@ def sparkline(values: Sequence[float]) -> str:
 
 def draw_curve(curve: Sequence[Point], title: str, path: Path) -> None:
     """Writes a PNG of validation AUC and train loss over the steps; marks the best AUC."""
+    from matplotlib.figure import Figure
+
     steps = [point.step for point in curve]
     best = max(curve, key=lambda point: point.valid_auc)
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -80,6 +80,8 @@ def test_the_demo_trains() -> None:
     )
     assert "DeepFM on 2 ranks" in written
     assert float(re.search(r"test AUC\s*│\s*([\d.]+)", written)[1]) > 0.7
+    assert "tfhybrid, one copy, 2 processes" in written
+    assert "Run next:  horovodrun -np 2 tfhybrid train demo-output/model.yaml" in written
 
 
 def test_the_project_of_the_installed_package_trains() -> None:

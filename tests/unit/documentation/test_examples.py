@@ -36,6 +36,34 @@ def test_the_job_that_may_be_killed_resumes(tmp_path, python):
         assert float(auc) > 0.74
 
 
+@pytest.mark.timeout(300)
+def test_demo_compares_its_auc_and_its_memory_and_says_what_to_do_next(tmp_path, python):
+    rows, next_run = 200_000, "Run next:  tfhybrid train demo-output/model.yaml"
+    run = python.run(str(EXAMPLES / "demo.py"), "--epochs", "2", "--rows", str(rows), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    reached, reference = map(float, re.findall(r"test AUC.*│ +(0\.\d{4}) │", run.stdout))
+    assert 0.85 < (reached - 0.5) / (reference - 0.5) < 1.02
+
+    title = f"Memory of a table of {rows:,} rows"
+    sizes = re.findall(r"│ (.+?) +│ +([\d,]+) MiB │", run.stdout[run.stdout.index(title) :])
+    one, copies, many, many_copies = (int(size.replace(",", "")) for _, size in sizes)
+    assert [name.split(",")[0] for name, _ in sizes] == ["tfhybrid", "plain Horovod"] * 2
+    assert ["(computed)" in name for name, _ in sizes] == [False, False, True, True]
+    values_and_moments = rows * 32 * 4 * 3 / 2**20
+    assert min(one, copies) > 0.9 * values_and_moments
+    assert many == one
+    assert many_copies == pytest.approx(8 * copies, abs=8)
+    assert run.stdout.splitlines()[-2:] == ["Read next: docs/quick_start.md", next_run]
+    assert (EXAMPLES.parent / "docs" / "quick_start.md").is_file()
+
+    settings = tmp_path / "demo-output" / "model.yaml"
+    settings.write_text(settings.read_text().replace("epochs: 8", "epochs: 1"))
+    command = EXAMPLES.parent / "tfhybrid" / "cli" / "__main__.py"
+    after = python.run(str(command), *next_run.split()[3:], cwd=tmp_path)
+    assert after.returncode == 0, after.stderr
+    assert "exported demo-output/exported/1" in after.stdout
+
+
 @pytest.mark.timeout(180)
 def test_online_training_learns_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(EXAMPLES)
