@@ -87,7 +87,7 @@ def fill(model: keras.Model, table: tfhybrid.Table, rows: int) -> None:
 def make_copy(rows: int) -> tuple[keras.layers.Embedding, keras.optimizers.Adam]:
     """Returns an embedding of Keras and the Adam that has its two moments, without a step."""
     layer = keras.layers.Embedding(rows, DIM, embeddings_initializer="zeros")
-    layer.build()
+    layer.build(None)
     adam = keras.optimizers.Adam()
     adam.build(layer.trainable_variables)
     return layer, adam

@@ -80,7 +80,7 @@ def main(push: str, folder: Path) -> None:
     data = tfhybrid.stream.dataset(leases, features=FEATURES, label="label")
     online = tfhybrid.stream.Online(leases, tables={name: name for name in FEATURES})
     predictions = Predictions(leases, folder / f"{leases.trainer}.jsonl")
-    build().fit(data, callbacks=[online, predictions], verbose=0)
+    build().fit(data, callbacks=[online, predictions], shuffle=False, verbose=0)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ def main() -> None:
         from_nodes(clicks, layer, arguments=told),
         epochs=EPOCHS,
         steps_per_epoch=SAMPLES // BATCH,
+        shuffle=False,  # data nodes shuffle
         verbose=0,
         callbacks=[tfhybrid.callbacks.BroadcastVariables()],
     )

@@ -39,3 +39,18 @@ def test_the_example_is_good(example: str, tmp_path: Path) -> None:
     path.write_text(example)
     checked = CliRunner().invoke(app, ["train", str(path), "--check"])
     assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.timeout(180)
+def test_the_example_trains_on_the_days_that_the_page_makes(example, tmp_path, python) -> None:
+    program = re.search(r"```python\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]
+    (tmp_path / "make_days.py").write_text(program)
+    made = python.run(str(tmp_path / "make_days.py"), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "model.yaml").write_text(example)
+    command = settings_page.PAGE.parents[1] / "tfhybrid" / "cli" / "__main__.py"
+    trained = python.run(str(command), "train", "model.yaml", cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    best = float(re.search(r"best possible AUC of day 7: ([\d.]+)", made.stdout)[1])
+    reached = float(re.search(r", auc ([\d.]+),", trained.stdout)[1])
+    assert 0.9 < (reached - 0.5) / (best - 0.5) < 1
