@@ -156,8 +156,9 @@ def frappe_source(splits: Splits) -> Source:
         lambda _: (
             "Both have the same validation and test samples, penalty, dropout, learning rate and "
             "batch size. Here, the network is smaller (2 layers of 200 units, not 3 of 400), and "
-            "the negative samples to train on are drawn anew by the benchmark's rule. Another seed "
-            "changes the test AUC by about 0.0003. The epoch was chosen on the validation samples."
+            "the negative samples to train on are drawn anew by the benchmark's rule. The epoch "
+            "was chosen on the validation samples. Three seeds reached 0.9840 to 0.9843 when this "
+            "was measured: the two are equal, as far as one can tell."
         ),
     )
 

@@ -22,7 +22,8 @@ from tfhybrid.data.archives import open_frappe
 PUBLISHED_AUC = 0.9842
 RECIPE = Recipe()
 # The published settings, and the clipping that the published program does by default. Its network
-# has three layers of 400 units, which take twice as long.
+# has three layers of 400 units, which take twice as long; the smaller one has the better validation
+# AUC, 0.9858 and 0.9850 with seed 0. Test AUC on two ranks, seeds 0, 1, 2: 0.9843, 0.9840, 0.9843.
 REGULARIZED = Recipe(
     dim=10,
     hidden=(200, 200),
