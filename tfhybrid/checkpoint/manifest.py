@@ -97,7 +97,7 @@ class BaseEntry:
 
     A checkpoint with all rows has the number 0, the first delta after it the number 1.
 
-    A base is the checkpoint to which a delta adds changed rows; a chain is a base and its deltas.
+    A delta's base is the checkpoint before it, which may be a delta too; a chain ends at all rows.
 
     Raises:
         ValueError: A field has the wrong type or is out of range.

@@ -14,7 +14,7 @@ from tfhybrid.store import FrozenTable, TableFile
 
 @dataclasses.dataclass(frozen=True)
 class OwnedRows:
-    """Rows of a table that one host writes to a checkpoint.
+    """Description of a table's rows in a checkpoint: those of one host, or of all `together`.
 
     Args:
         frozen: Description of the frozen rows.

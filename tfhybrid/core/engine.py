@@ -166,7 +166,7 @@ class Engine:
 
     @remote
     def forget_updates(self) -> None:
-        """Ends the recovery: discards the last updates of the dead job."""
+        """Ends a recovery on a leader: removes the dead job's messages; tables keep its updates."""
         self.call("forget_updates")
 
     def rank_state(self, local_rank: int) -> tuple[native.RankState, str]:
@@ -350,13 +350,11 @@ class Engine:
             **settings: Fields of `native.OptimizerConfigStruct`; omitted ones are 0.
 
         Raises:
-            TfhybridError: A setting is invalid, or this process is not the leader.
+            TfhybridError: A setting is invalid, the table has another optimizer, its state has no
+                space, or this is not the leader.
         """
-        self.call(
-            "table_set_optimizer",
-            name.encode(),
-            ctypes.byref(native.OptimizerConfigStruct(**settings)),
-        )
+        config = native.OptimizerConfigStruct(**settings)
+        self.call("table_set_optimizer", name.encode(), ctypes.byref(config))
 
     @remote
     def forget_optimizer(self, name: str) -> None:

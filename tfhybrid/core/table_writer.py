@@ -155,7 +155,7 @@ class TableWriter:
         """Sets the event time of a table after loading.
 
         Args:
-            time: Latest event time of the loaded rows.
+            time: Latest event time that the saved table had seen, in the unit of its event clock.
 
         Raises:
             StoreError: This process is not the leader.

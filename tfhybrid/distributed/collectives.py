@@ -275,6 +275,9 @@ def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
 def scatter_to_hosts(parts: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
     """Sends each leader its part of a message, in the leaders' graph.
 
+    Every leader must run it, in a job on several hosts only. It fails with a TensorFlow error if
+    another leader has ended.
+
     Args:
         parts: Parts of the message, `[words]`, concatenated in the order of hosts.
         splits: Length of each part, int32 `[hosts]`.

@@ -26,7 +26,7 @@ class DeviceRows:
     Thread-safe.
 
     Args:
-        dims: Dim of each table, by its name.
+        dims: Dim of each table, by its name. The tables have `fast_tier="device"`.
     """
 
     def __init__(self, dims: Mapping[str, int]) -> None:

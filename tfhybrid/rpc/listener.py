@@ -79,8 +79,8 @@ class Listener:
     Args:
         listener: Listening socket; closed by `close`.
         token: Token of the job.
-        wrap: Function that returns the socket to use for an accepted one, e.g. through TLS.
-            Default: the same.
+        wrap: Function that returns the socket to use for an accepted one, e.g. through TLS. It must
+            not wait, as that delays all clients. Default: the same.
     """
 
     def __init__(

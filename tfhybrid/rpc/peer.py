@@ -42,7 +42,8 @@ class Peer:
             handshake: Purpose of the connection, and who connects.
 
         Returns:
-            A connected socket, owned by the caller. The process may still refuse the handshake.
+            A connected socket, owned by the caller. Without TLS it has the timeout `patience`. The
+            process may still refuse the handshake.
 
         Raises:
             LostError: The process cannot be reached.

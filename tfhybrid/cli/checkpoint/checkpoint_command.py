@@ -35,9 +35,10 @@ TableName = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of
 
 @app.callback()
 def checkpoint() -> None:
-    """Show, check, compare, export and change checkpoints.
+    """Show, check, compare and export checkpoints, or copy them with changes.
 
-    The commands read files only: no job has to run, and TensorFlow is imported for URLs alone.
+    The commands work on files: no job has to run, and no command changes a checkpoint. TensorFlow
+    is imported for URLs and for `inspect --string` only.
     """
 
 

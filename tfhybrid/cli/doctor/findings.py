@@ -68,7 +68,7 @@ class Finding:
         what: Name of the thing that was checked.
         state: State of the thing, for people.
         level: Severity.
-        mend: Advice how to fix the problem; empty if nothing is wrong.
+        mend: Advice how to fix the problem, or a remark; empty if all is well.
     """
 
     what: str

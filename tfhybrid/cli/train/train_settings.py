@@ -347,8 +347,8 @@ class JobSettings(Section):
     tensorboard: str | None = Field(None, description="Directory for TensorBoard.")
     metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = Field(
         None,
-        description="Port on which rank 0 serves metrics for Prometheus; by default "
-        "`TFHYBRID_METRICS_PORT`.",
+        description="Port on which rank 0 serves metrics for Prometheus, 0 for any free one; by "
+        "default `TFHYBRID_METRICS_PORT`.",
     )
 
 

@@ -58,7 +58,7 @@ class Join:
             caller closes it.
         schema: Columns of an impression, including id and time.
         window: Maximum time from an impression to a click that counts, in units of the time column.
-        lateness: Maximum time by which a click may be older than an earlier click of its queue.
+        lateness: Maximum time by which a row may be older than an earlier one of its queue.
             Default 0.
         letters: File for bad rows.
         columns: Names of the columns. Default `JoinColumns()`.

@@ -34,7 +34,12 @@ class Push(Protocol):
     """Interface that turns a trained lease into an update. Used by the training thread alone."""
 
     def spec(self) -> ModelSpec:
-        """Returns the specification of the model, from which the sync unit makes the weights."""
+        """Returns the specification of the model, from which the sync unit makes the weights.
+
+        Raises:
+            UnsupportedError: Gradients are pushed, and the sync unit does not have the optimizer.
+            ConfigError: The model has no weights, or a table has a reserved name.
+        """
 
     def states(self) -> np.ndarray | None:
         """Returns the states (such as momenta) of the dense weights' optimizer.
