@@ -51,6 +51,7 @@ class Processes:
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:
+        from tfhybrid.rpc.address import parsed_address
         from tfhybrid.rpc.remote import Remote
         from tfhybrid.rpc.remote_methods import client
         from tfhybrid.serving.read_only_node import ReadOnlyNode
@@ -58,6 +59,8 @@ class Processes:
         from tfhybrid.stream.provider.routes import Routes
         from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
+        for address in readers:
+            parsed_address(address)  # before the token's file is read
         self._models = Routes(**settings.routes).models
 
         def remote(address: str, peer: str) -> Remote:
