@@ -31,7 +31,7 @@ import keras
 import tfhybrid
 
 tfhybrid.init()
-columns = tfhybrid.data.Parquet(["user", "item"])  # any integers or strings, and a column "label"
+columns = tfhybrid.data.Parquet(["user", "item"], label="label")  # any integers or strings
 train = tfhybrid.data.Batches(columns.read("train.parquet"), 1024 // tfhybrid.size(), seed=1)
 test = tfhybrid.data.Batches(columns.read("test.parquet"), 1024, seed=1, shuffle=False)
 

@@ -28,6 +28,9 @@ def test_a_newcomer_gets_from_the_file_to_predictions(python, tmp_path):
         run = python.run(str(tmp_path / name), cwd=tmp_path)
         assert run.returncode == 0, f"{name}: {run.stderr}"
     assert float(re.search(r"test AUC ([\d.]+)", run.stdout)[1]) > 0.81
+    again = python.run(str(tmp_path / name), cwd=tmp_path)  # all epochs are trained
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"test AUC [\d.]+", again.stdout)[0] in run.stdout
     shown = re.search(
         r"^\$ head -3 clicks.csv\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
     )
