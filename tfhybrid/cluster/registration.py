@@ -50,7 +50,7 @@ def call_metadata(
     try:
         return peer.caller(Handshake(Purpose.CALLS, name))
     except LostError as error:
-        raise PeerDiedError(str(error)) from error
+        raise PeerDiedError(f"The metadata node cannot be reached: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Drains(keras.callbacks.Callback):
         tfhybrid.distributed.barrier()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self.owners.append(set(current_job().nodes.nodes.names))
+        self.owners.append(set(current_job().access.links.nodes.names))
 
 
 def trained(*callbacks: keras.callbacks.Callback, stale: Mapping[str, Any], **options):
