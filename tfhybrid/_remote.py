@@ -47,9 +47,18 @@ def remote_methods(interface: type) -> dict[str, Callable[..., Any]]:
         name: getattr(each, name)
         for each in reversed(interface.__mro__)
         for name, method in vars(each).items()
-        if hasattr(method, _MARK)
+        if is_remote(method)
     }
     return {call_name(method): method for method in marked.values()}
+
+
+def is_remote(method: object) -> bool:
+    """Returns whether `remote` has marked a method.
+
+    Args:
+        method: Function of a class, or anything else.
+    """
+    return hasattr(method, _MARK)
 
 
 def call_name(method: Callable[..., Any]) -> str:
@@ -61,7 +70,7 @@ def call_name(method: Callable[..., Any]) -> str:
     Raises:
         TypeError: `remote` has not marked the method.
     """
-    if not hasattr(method, _MARK):
+    if not is_remote(method):
         raise TypeError(f"Only methods marked by @remote can be called. Received: {method!r}")
     return method.__qualname__
 
@@ -92,7 +101,6 @@ class OfDtype:
 
 
 Int64Array = Annotated[np.ndarray, OfDtype(np.int64)]
-FloatArray = Annotated[np.ndarray, OfDtype(np.float32)]
 
 
 class AsJson:

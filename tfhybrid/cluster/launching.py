@@ -12,7 +12,7 @@ from tfhybrid.cluster.cluster_file import OWNERS, READERS, Cluster
 from tfhybrid.cluster.membership import NodeState
 from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.node_options import make_token, read_token
-from tfhybrid.cluster.registration import call_metadata, look_up
+from tfhybrid.cluster.registration import ClusterMember, look_up
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.tls import Tls
@@ -38,12 +38,12 @@ def up(cluster: Cluster) -> None:
     make_token(cluster.token_file)
     _LAUNCHERS[cluster.launcher].start(cluster)
     deadline = time.monotonic() + _START_SECONDS
-    token = read_token(cluster.token_file)
     with _own_tls() as tls:
+        member = _member(cluster, "tfhybrid nodes up", tls)
         while True:
             try:
                 left = max(deadline - time.monotonic(), 0.0)
-                view = look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
+                view = look_up(member, left)
                 missing = sorted(set(cluster.names(READERS)) - set(view.living(READERS)))
                 if missing:
                     raise StoreError(f"The data nodes {missing} have not registered")
@@ -164,15 +164,13 @@ def _own_tls() -> Iterator[Tls | None]:
 
 @contextlib.contextmanager
 def _metadata_caller(cluster: Cluster) -> Iterator[Caller]:
-    token = read_token(cluster.token_file)
     with (
         _own_tls() as tls,
-        contextlib.closing(
-            call_metadata(_metadata(cluster), token, "tfhybrid nodes", tls)
-        ) as caller,
+        contextlib.closing(_member(cluster, "tfhybrid nodes", tls).call_metadata()) as caller,
     ):
         yield caller
 
 
-def _metadata(cluster: Cluster) -> tuple[str, int]:
-    return cluster.listen, cluster.port
+def _member(cluster: Cluster, name: str, tls: Tls | None) -> ClusterMember:
+    address = cluster.listen, cluster.port
+    return ClusterMember(address, read_token(cluster.token_file), name, tls=tls)

@@ -27,32 +27,6 @@ _BEAT_SECONDS = 0.5
 _TOLD_SECONDS = 5.0
 
 
-def call_metadata(
-    address: tuple[str, int], token: str, name: str, tls: Tls | None = None
-) -> Caller:
-    """Connects to the metadata node; the caller closes the connection.
-
-    Args:
-        address: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
-        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
-
-    Returns:
-        The connection, over which one thread at a time may send requests.
-
-    Raises:
-        PeerDiedError: The metadata node cannot be reached. A wrong token shows at the first
-            request, as a lost connection.
-    """
-    described = f"the metadata node at {address[0]} port {address[1]}"
-    peer = Peer(described, address, token, _SILENCE_SECONDS, tls, _CONNECT_SECONDS)
-    try:
-        return peer.caller(Handshake(Purpose.CALLS, name))
-    except LostError as error:
-        raise PeerDiedError(f"The metadata node cannot be reached: {error}") from error
-
-
 @dataclasses.dataclass(frozen=True)
 class ClusterMember:
     """This process as a member of a cluster: what it needs to reach the others.
@@ -74,10 +48,22 @@ class ClusterMember:
     def call_metadata(self) -> Caller:
         """Connects to the metadata node; the caller closes the connection.
 
+        Returns:
+            The connection, over which one thread at a time may send requests.
+
         Raises:
-            PeerDiedError: The metadata node cannot be reached.
+            PeerDiedError: The metadata node cannot be reached. A wrong token shows at the first
+                request, as a lost connection.
         """
-        return call_metadata(self.metadata, self.token, self.name, self.tls)
+        host, port = self.metadata
+        described = f"the metadata node at {host} port {port}"
+        peer = Peer(
+            described, self.metadata, self.token, _SILENCE_SECONDS, self.tls, _CONNECT_SECONDS
+        )
+        try:
+            return peer.caller(Handshake(Purpose.CALLS, self.name))
+        except LostError as error:
+            raise PeerDiedError(f"The metadata node cannot be reached: {error}") from error
 
     def peer(self, name: str, address: tuple[str, int]) -> Peer:
         """Returns another process of the cluster, to connect to.
@@ -89,17 +75,12 @@ class ClusterMember:
         return Peer(name, address, self.token, self.silence, self.tls)
 
 
-def look_up(
-    address: tuple[str, int], token: str, name: str, seconds: float, tls: Tls | None = None
-) -> View:
+def look_up(member: ClusterMember, seconds: float) -> View:
     """Waits until all owners of slots are ready and returns the cluster's snapshot.
 
     Args:
-        address: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
+        member: This process.
         seconds: Maximum time to wait for nodes that are not ready, in seconds.
-        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
     Returns:
         The snapshot, in which every shard has a ready owner.
@@ -109,7 +90,7 @@ def look_up(
             ready in time.
     """
     deadline = time.monotonic() + seconds
-    caller = call_metadata(address, token, name, tls)
+    caller = member.call_metadata()
     try:
         while True:
             view = caller.call(MetadataNode.view)
@@ -130,23 +111,18 @@ def look_up(
         caller.close()
 
 
-def address_of(
-    address: tuple[str, int], token: str, name: str, node: str, tls: Tls | None = None
-) -> tuple[str, int]:
+def address_of(member: ClusterMember, node: str) -> tuple[str, int]:
     """Returns host and port of a node, from the metadata node.
 
     Args:
-        address: Host and port of the metadata node.
-        token: Token of the cluster.
-        name: Name of this process, for logs and errors.
+        member: This process.
         node: Name of the node to look up.
-        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
     Raises:
         StoreError: The metadata node cannot be reached, or the node is lost or has never
             registered.
     """
-    caller = call_metadata(address, token, name, tls)
+    caller = member.call_metadata()
     try:
         entry = caller.call(MetadataNode.view).nodes.get(node)
     finally:
@@ -176,10 +152,7 @@ class Registration:
         address: tuple[str, int],
         numbers: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._tls = options.tls
-        self._metadata = options.metadata
-        self._token = options.token
-        self._name = options.name
+        self._member = ClusterMember(options.metadata, options.token, options.name, tls=options.tls)
         self._role = role
         self._address = address
         self._numbers = numbers
@@ -236,7 +209,9 @@ class Registration:
                 failed = False
             except TfhybridError as error:
                 if not failed and not self._stopping.is_set():
-                    _log.warning("%s: %s. The node keeps running and retries", self._name, error)
+                    _log.warning(
+                        "%s: %s. The node keeps running and retries", self._member.name, error
+                    )
                 failed = True
                 self._stopping.wait(_BEAT_SECONDS)
 
@@ -255,12 +230,12 @@ class Registration:
             self._changed.notify_all()
 
     def _stay_known(self) -> None:
-        caller = call_metadata(self._metadata, self._token, self._name, self._tls)
+        caller = self._member.call_metadata()
         try:
             self._hear(
                 caller.call(
                     NodeConnection.register,
-                    self._name,
+                    self._member.name,
                     self._role,
                     self._address,
                     self._incarnation,

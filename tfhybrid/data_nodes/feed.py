@@ -55,12 +55,8 @@ class _Request:
 
     node: int
     ticket: int
-    dropped: list[int]
-    versions: Mapping[str, int]
+    call: Call[DenseBatch | None]
     answer: _Answer | None = None
-
-    def call(self) -> Call[DenseBatch | None]:
-        return call_to(DataStream.next, self.ticket, self.dropped, dict(self.versions))
 
 
 @dataclasses.dataclass
@@ -326,12 +322,13 @@ class Feed:
         self._rows.forget(dropped)
         if self._base or self._request.staleness:
             self._rows.expect(ticket, versions, self._request.staleness)
-        request = _Request(node, ticket, dropped, versions)
+        call = call_to(DataStream.next, ticket, dropped, versions)
+        request = _Request(node, ticket, call)
         self._pending.append(request)
         self._count += 1
         self._last = node
         with contextlib.suppress(_LostError):  # `_answer` sends the request again
-            self._send(request.node, request.call())
+            self._send(request.node, request.call)
 
     def _versions(self) -> dict[str, int]:
         """Returns the version that each table should have when the next batch is looked up.
@@ -393,7 +390,7 @@ class Feed:
 
     def _received(self, request: _Request) -> _Answer:
         try:
-            return _Answer(batch=self._result(request.node, request.call()))
+            return _Answer(batch=self._result(request.node, request.call))
         except TfhybridError as error:
             return _Answer(error=error)
 
@@ -433,7 +430,7 @@ class Feed:
             return
         self._open(node)
         for each in requests:
-            self._send(node, each.call())
+            self._send(node, each.call)
 
     def _open(self, node: int) -> None:
         opened = OpenedEpoch(

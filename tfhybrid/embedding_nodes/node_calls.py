@@ -53,7 +53,7 @@ class NodeCalls:
             TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
                 have answered.
         """
-        return self._ask(call_to(method, *args, **kwargs))
+        return self.ask(call_to(method, *args, **kwargs))
 
     def each_on(
         self,
@@ -73,7 +73,15 @@ class NodeCalls:
         Returns:
             The results, in the order of the nodes.
         """
-        return self._ask(call_on(target, method, *args, **kwargs))
+        return self.ask(call_on(target, method, *args, **kwargs))
+
+    def ask(self, call: Call[_T]) -> list[_T]:
+        """Makes a call on all nodes at once; returns and raises like `each`.
+
+        Args:
+            call: The call.
+        """
+        return ask_each([(caller, call) for caller in self._callers])
 
     def replace(self, node: int, caller: Caller) -> Caller:
         """Replaces the connection to a node, and returns the old one without closing it.
@@ -89,6 +97,3 @@ class NodeCalls:
         """Closes the connections, which frees the nodes for another job."""
         for caller in self._callers:
             caller.close()
-
-    def _ask(self, call: Call[_T]) -> list[_T]:
-        return ask_each([(caller, call) for caller in self._callers])

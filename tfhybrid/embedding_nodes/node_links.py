@@ -52,7 +52,6 @@ class NodeLinks:
         self._engine = engine
         self._nodes = nodes
         self._member = member
-        self._name = member.name
         self._leads = leads
         self._lock = threading.Lock()
         self._connected = False
@@ -180,7 +179,9 @@ class NodeLinks:
         try:
             self._log.note()
         except StoreError:  # the job has ended: an incomplete log does not make it fail
-            _log.exception("The last reads of %s could not be written to the read log", self._name)
+            _log.exception(
+                "The last reads of %s could not be written to the read log", self._member.name
+            )
         if self._member.tls is not None:
             self._member.tls.close()
 
@@ -211,9 +212,8 @@ class NodeLinks:
 
     def _dial_data(self, node: str) -> Caller:
         member = self._member
-        address = address_of(member.metadata, member.token, member.name, node, member.tls)
         handshake = Handshake(Purpose.CALLS, member.name, self._nodes.session)
-        return member.peer(node, address).caller(handshake)
+        return member.peer(node, address_of(member, node)).caller(handshake)
 
     def _connect(self, shard: int) -> None:
         host, node = self._engine.first_node + shard, self._nodes.names[shard]
@@ -231,14 +231,16 @@ class NodeLinks:
     def _dialled(self, shard: int, to: Purpose, rank: int = 0) -> socket.socket:
         node, address = self._nodes.names[shard], self._nodes.addresses[shard]
         session, host = self._nodes.session, self._engine.host
-        handshake = Handshake(to, self._name, session, host, shard, rank)
+        handshake = Handshake(to, self._member.name, session, host, shard, rank)
         link = self._member.peer(node, address).connect(handshake)
         try:
             accepted = link.recv(1)
         except OSError as error:
             link.close()
-            raise StoreError(f"{node} does not answer {self._name}: {error}") from error
+            raise StoreError(f"{node} does not answer {self._member.name}: {error}") from error
         if accepted != ACCEPTED:
             link.close()
-            raise StoreError(f"{node} refused {self._name}. See the node's log for the reason")
+            raise StoreError(
+                f"{node} refused {self._member.name}. See the node's log for the reason"
+            )
         return link

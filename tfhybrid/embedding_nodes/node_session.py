@@ -74,7 +74,7 @@ def find_nodes(member: ClusterMember) -> NodeSession:
     Raises:
         StoreError: The metadata node cannot be reached, or an owner is not ready in time.
     """
-    view: View = look_up(member.metadata, member.token, member.name, _READY_SECONDS, member.tls)
+    view: View = look_up(member, _READY_SECONDS)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
     return NodeSession(
         secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data")

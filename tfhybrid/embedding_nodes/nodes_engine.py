@@ -17,7 +17,6 @@ from tfhybrid.embedding_nodes.node_calls import NodeCalls
 from tfhybrid.embedding_nodes.owned_store import OpenedTable, OwnedStore
 from tfhybrid.embedding_nodes.recovering import come_together
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc.calls import ask_each
 from tfhybrid.rpc.remote_methods import Call, call_to
 
 _NOT_SUMMED = ("version",)  # counters that are equal on all nodes
@@ -284,5 +283,4 @@ class NodesEngine(Engine):
     def _open(self, key: tuple[str, tuple[str, ...]], call: Callable[[], Call[None]]) -> None:
         if self.calls:
             self._opening[key] = call
-            opens = call()
-            ask_each([(caller, opens) for caller in self.calls])
+            self.calls.ask(call())

@@ -33,6 +33,7 @@ class RowOwner(abc.ABC):
 
     sharded = True
     owns_here = True
+    _writer: type[TableWriter] = TableWriter
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class RowOwner(abc.ABC):
             waiting: Writer of the keys that wait for admission; `None` without admission.
             allocated_as: Name whose hash determines the keys' owners.
         """
-        return TableWriter(self._engine, name, dim, state_shape, waiting, allocated_as)
+        owned_as = allocated_as if self.sharded else None
+        return self._writer(self._engine, name, dim, state_shape, waiting, owned_as)
 
     @abc.abstractmethod
     def part_of(self, rows: int) -> int:
@@ -98,17 +100,6 @@ class ReplicatedRows(RowOwner):
     @override
     def others(self) -> list[int]:
         return []
-
-    @override
-    def writer(
-        self,
-        name: str,
-        dim: int,
-        state_shape: tuple[int, int],
-        waiting: TableWriter | None,
-        allocated_as: str,
-    ) -> TableWriter:
-        return TableWriter(self._engine, name, dim, state_shape, waiting, None)
 
     @override
     def part_of(self, rows: int) -> int:
@@ -148,21 +139,10 @@ class NodeRows(RowOwner):
         connect: Callable[[], None],
     ) -> None:
         super().__init__(engine, placement, connect)
-        self._nodes = engine
-
-    @override
-    def writer(
-        self,
-        name: str,
-        dim: int,
-        state_shape: tuple[int, int],
-        waiting: TableWriter | None,
-        allocated_as: str,
-    ) -> TableWriter:
-        if not self._nodes.calls:
-            return super().writer(name, dim, state_shape, waiting, allocated_as)
-        return NodesTableWriter(self._nodes, name, dim, state_shape, waiting, allocated_as)
+        self._calls_nodes = bool(engine.calls)
+        if self._calls_nodes:
+            self._writer = NodesTableWriter
 
     @override
     def part_of(self, rows: int) -> int:
-        return rows if self._nodes.calls else 0  # rank 0 has each node reserve its part
+        return rows if self._calls_nodes else 0  # rank 0 has each node reserve its part

@@ -115,13 +115,13 @@ class Caller:
             raise LostError(f"The connection to {self.peer} was closed at this end")
         self._started += 1
         message = {
-            "call": call.request.call,
-            "arguments": dict(call.request.arguments),
+            "call": call.name,
+            "arguments": call.arguments,
             "number": self._started,
         }
         with self._closing_unless_done():
             try:
-                self._link.send(message, call.request.arrays)
+                self._link.send(message, call.arrays)
             except LostError as error:
                 raise self._refusal() or error from None
 

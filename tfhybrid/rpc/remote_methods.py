@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, T
 import numpy as np
 import pydantic
 
-from tfhybrid._remote import call_name, remote_methods
+from tfhybrid._remote import call_name, is_remote, remote_methods
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.encoding import Encoder, decoded
 from tfhybrid.rpc.messages import Arrays
@@ -34,31 +34,21 @@ _TARGET = "on"  # argument with the target; no remote method has a parameter of 
 _CONFIG = pydantic.ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
 
-class CallRequest(NamedTuple):
-    """A call with its arguments, as a message carries them.
-
-    Args:
-        call: Name of the call.
-        arguments: JSON-serializable arguments. Default: none.
-        arrays: Arrays of the request, by name. Default: none.
-    """
-
-    call: str
-    arguments: Mapping[str, Any] = {}
-    arrays: Arrays | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class Call(Generic[_T]):
     """Call of a remote method, to send.
 
     Args:
-        request: Request to send.
+        name: Name of the call.
         method: The method.
+        arguments: JSON-serializable arguments.
+        arrays: Arrays of the arguments, by name.
     """
 
-    request: CallRequest
+    name: str
     method: Callable[..., _T]
+    arguments: Mapping[str, Any]
+    arrays: Arrays
 
     def result(self, response: Any, arrays: ReceivedArrays, peer: str) -> _T:
         """Returns the result of the method from the response of the other end.
@@ -75,7 +65,7 @@ class Call(Generic[_T]):
             checked = _signature(self.method).result(decoded(response, arrays))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(
-                f"{peer} sent an invalid result of {self.request.call}: {_reason(error)}"
+                f"{peer} sent an invalid result of {self.name}: {_reason(error)}"
             ) from error
         return cast(_T, checked)
 
@@ -174,8 +164,8 @@ class _Client:
         self._on = on
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = remote_methods(self._interface).get(f"{self._interface.__name__}.{name}")
-        if method is None:
+        method: Any = getattr(self._interface, name, None)
+        if not is_remote(method):
             raise AttributeError(f"{self._interface.__name__} has no remote method '{name}'")
 
         def ask(*args: Any, **kwargs: Any) -> Any:
@@ -220,7 +210,7 @@ def _call(
     arguments = {name: encoder.encoded(value) for name, value in bound.arguments.items()}
     if target is not inspect.Parameter.empty:
         arguments[_TARGET] = encoder.encoded(target)
-    return Call(CallRequest(call_name(method), arguments, encoder.arrays), method)
+    return Call(call_name(method), method, arguments, encoder.arrays)
 
 
 def _called(method: Callable[..., Any], receiver_of: Callable[[Any], object]) -> Called:

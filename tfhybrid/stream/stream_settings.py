@@ -253,15 +253,13 @@ class StreamSettings:
     def remote_model(self, name: str, caller: str) -> TargetModel:
         """Returns a client by which this process calls a target model of the sync unit's process.
 
-        It connects at its first call, which also refuses an unknown name.
-
         Args:
             name: Name of the target model, the weights that trainers update together.
             caller: Name of this process, for the sync unit's logs and errors.
 
         Returns:
             A client with the remote methods of the model, which any thread may call. It connects at
-            the first call.
+            the first call, which also refuses an unknown name.
 
         Raises:
             ConfigError: The token file cannot be read or is empty, or `sync` is no `host:port`.

@@ -12,8 +12,7 @@ from tests.support.roles.clusters import member_of
 from tests.support.roles.numpy_trainers import SILENCE, connected
 from tfhybrid.cluster.balance import Move
 from tfhybrid.cluster.cluster_file import Cluster
-from tfhybrid.cluster.node_options import read_token
-from tfhybrid.cluster.registration import ClusterMember, call_metadata
+from tfhybrid.cluster.registration import ClusterMember
 from tfhybrid.core import native
 from tfhybrid.embedding_nodes.moving import Mover
 from tfhybrid.embedding_nodes.node_links import NodeLinks
@@ -37,11 +36,9 @@ class Trainers:
         self._cluster = cluster
         self._links = links
         self._job = job
-        self._token = read_token(cluster.token_file)
 
     def metadata(self) -> contextlib.closing[Caller]:
-        address = self._cluster.listen, self._cluster.port
-        return contextlib.closing(call_metadata(address, self._token, "a test"))
+        return contextlib.closing(member_of(self._cluster, "a test").call_metadata())
 
     def _named(self, resumes: bool) -> tuple[ClusterMember, JobOnNodes]:
         member = member_of(self._cluster, "trainer 0", SILENCE)

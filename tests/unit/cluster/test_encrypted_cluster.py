@@ -23,6 +23,7 @@ from tests.support.roles.clusters import (
     certified,
     found,
     logged,
+    member_of,
     node,
     own_memory,
     pid_of,
@@ -38,7 +39,7 @@ from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.metadata_node import MetadataNode
 from tfhybrid.cluster.node_options import read_token
-from tfhybrid.cluster.registration import address_of, call_metadata
+from tfhybrid.cluster.registration import ClusterMember, address_of
 from tfhybrid.data_nodes.key_links import PULL, PUSH
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import PeerDiedError, StoreError
@@ -79,8 +80,8 @@ def tls(files: TlsFiles) -> Iterator[Tls]:
 
 def listeners(cluster: Cluster, tls: Tls) -> dict[str, tuple[str, int]]:
     nodes = found(cluster, tls)
-    token, metadata = read_token(cluster.token_file), (cluster.listen, cluster.port)
-    data = {name: address_of(metadata, token, "a test", name, tls) for name in nodes.data}
+    metadata = cluster.listen, cluster.port
+    data = {name: address_of(member_of(cluster, "a test", tls=tls), name) for name in nodes.data}
     return {"metadata": metadata} | dict(zip(nodes.names, nodes.addresses, strict=True)) | data
 
 
@@ -116,7 +117,7 @@ def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls)
                     while link.recv(100):  # an alert, perhaps
                         pass
             logged(cluster, name, f"from 127.0.0.1 port {port} is closed: it does not speak TLS")
-    caller = call_metadata((cluster.listen, cluster.port), token, "plain")
+    caller = member_of(cluster, "plain").call_metadata()
     with (
         contextlib.closing(caller),
         pytest.raises(StoreError, match="the metadata node at"),
@@ -138,18 +139,17 @@ def test_a_certificate_of_another_ca_is_refused(
     cluster: Cluster, tmp_path: Path, authority: Authority
 ) -> None:
     other = Authority(tmp_path / "other").files("stranger")
-    token = read_token(cluster.token_file)
     for files in (other, dataclasses.replace(other, ca=authority.ca)):
         with (
             contextlib.closing(Tls(files)) as stranger,
             pytest.raises(PeerDiedError, match="certificate"),
         ):
-            call_metadata((cluster.listen, cluster.port), token, "stranger", stranger)
+            member_of(cluster, "stranger", tls=stranger).call_metadata()
 
 
 def test_a_cluster_without_tls_is_named(tls: Tls) -> None:
     with port_without_tls() as address, pytest.raises(PeerDiedError, match="does not speak TLS"):
-        call_metadata(address, "token", "a test", tls)
+        ClusterMember(address, "token", "a test", tls=tls).call_metadata()
 
 
 def test_the_page_is_encrypted_too(cluster: Cluster, authority: Authority) -> None:

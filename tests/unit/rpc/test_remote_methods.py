@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import hypothesis.extra.numpy as numbers
 import numpy as np
@@ -21,7 +21,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.unit.rpc.interrupting import InterruptedCallError, interrupted_after
-from tfhybrid._remote import AsJson, FloatArray, Int64Array, remote
+from tfhybrid._remote import AsJson, Int64Array, OfDtype, remote
 from tfhybrid.errors import ConfigError, LeaseRefusedError, OutOfSpaceError, StoreError
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import Caller, answer_calls, ask_each
@@ -34,6 +34,8 @@ from tfhybrid.rpc.remote_methods import call_on, call_to, client, served, served
 from tfhybrid.rpc.server import NodeServer
 
 RECORD = np.dtype({"names": ["key", "row"], "formats": ["<i8", ("<f4", (3,))], "offsets": [0, 16]})
+
+FloatArray = Annotated[np.ndarray, OfDtype(np.float32)]
 
 
 class Colour(enum.Enum):
