@@ -22,10 +22,7 @@ from tfhybrid.cli.train.train_command import train
 from tfhybrid.errors import TfhybridError
 
 # Tasks, in the order of the help and of docs/command_line.md. A command of another task comes last.
-TASKS = (
-    *("Start a project", "Before training", "Train", "Watch a job", "Checkpoints", "Clusters"),
-    "Online training",
-)
+TASKS = ("Before training", "Train", "Watch a job", "Checkpoints", "Clusters", "Online training")
 
 
 class _Commands(HelpfulGroup):
