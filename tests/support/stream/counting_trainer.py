@@ -45,7 +45,7 @@ def main(config: str) -> None:
             if found is None:
                 continue
             work = found.granted(lambda *_: pytest.fail("The rows come with the lease"))
-            model.apply(update_of(work, "ads", name))
+            model.apply_record(update_of(work, "ads", name).to_record())
             provider.finish("ads", work.queue, work.lease.fence)
             if not trains:
                 trains = True

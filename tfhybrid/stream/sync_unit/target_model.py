@@ -195,7 +195,6 @@ class TargetModel(TargetWeights):
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._record(Record(b"", {"kind": "passed", "range": text}))
 
-    @remote
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:
         """Applies an update, unless the weights contain its rows: calling it again is harmless.
 
@@ -214,7 +213,30 @@ class TargetModel(TargetWeights):
             OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
             StreamError: No trainer has opened the model yet.
         """
-        version, new = self._updates.submit(Submitted(update, update.to_record()))
+        return self._submit(Submitted(update, update.to_record()))
+
+    @remote
+    def apply_record(self, record: Record) -> tuple[int, bool]:
+        """Applies the update of a record, for a trainer in another process; see `apply`.
+
+        An update travels as the record that the journal stores, so it is encoded once.
+
+        Args:
+            record: Result of `WeightUpdate.to_record`.
+
+        Returns:
+            The version of the weights, and whether the update was new.
+
+        Raises:
+            DataError: The record is not an update.
+            TfhybridError: The errors of `apply`.
+        """
+        # A trainer must not choose the kind of a journal's record.
+        record = dataclasses.replace(record, attributes={**record.attributes, "kind": "update"})
+        return self._submit(Submitted(WeightUpdate.from_record(record), record))
+
+    def _submit(self, submitted: Submitted) -> tuple[int, bool]:
+        version, new = self._updates.submit(submitted)
         return int(version), bool(new)
 
     @remote

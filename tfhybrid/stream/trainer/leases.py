@@ -257,7 +257,7 @@ class Leases:
             update, observed=self._observations(times), event_time=_latest(times)
         )
         try:
-            self._weights.apply(update)
+            self._weights.apply_record(update.to_record())
         except LeaseRefusedError:
             self.refused += 1
             return False
