@@ -18,6 +18,7 @@ import numpy as np
 from tfhybrid._remote import AsJson
 from tfhybrid.rpc.messages import Arrays
 
+_SCALARS = (str, bool, int, float)
 _ARRAY, _BYTES, _DTYPE, _RECORDS = "$array", "$bytes", "$dtype", "$records"
 
 
@@ -41,7 +42,7 @@ class Encoder:
             TypeError: The value, or a value in it, has another type.
         """
         scalar = value.value if isinstance(value, enum.Enum) else value
-        if scalar is None or isinstance(scalar, str | bool | int | float):
+        if scalar is None or isinstance(scalar, _SCALARS):
             return scalar
         if isinstance(value, np.ndarray):
             return self._array(value)
