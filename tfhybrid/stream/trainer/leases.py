@@ -24,6 +24,7 @@ from tfhybrid.stream.weights.observed import Observed
 
 PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
+_RENEWALS = 10  # in a lease's lifetime, at most; each is a call
 _FAR = 2**53  # seconds; a float64 is exact to the second up to here
 
 
@@ -102,6 +103,8 @@ class Leases:
         self._work: GrantedWork | None = None
         self._next_row = 0
         self._begun = 0.0
+        self._renewal_seconds = settings.expires_seconds / _RENEWALS
+        self._renew_at = 0.0
         self._rows_per_second = 0.0
         self.version = 0
         self._event_time = settings.event_time
@@ -167,6 +170,7 @@ class Leases:
             self._work = None if encoded is None else encoded.granted(self._rows.read)
             self._next_row = 0
             self._begun = time.monotonic()
+            self._renew_at = self._begun + self._renewal_seconds
             if self._work is None and not self._wait:
                 return None
         return self._work.batch.slice(self._next_row, self._batch_size)
@@ -174,7 +178,7 @@ class Leases:
     def trained(self) -> bool:
         """Marks the batch that `batch` returned as trained.
 
-        Renews the lease if more batches follow.
+        Renews the lease if more batches follow and a tenth of its lifetime has passed.
 
         Returns:
             Whether the batch was the last one of its lease. Call `send` then.
@@ -185,7 +189,8 @@ class Leases:
         assert self._work is not None
         self._next_row += self._batch_size
         if self._next_row < self._work.lease.rows:
-            self._renew()
+            if time.monotonic() >= self._renew_at:
+                self._renew()
             return False
         return True
 
@@ -312,6 +317,7 @@ class Leases:
     def _renew(self) -> None:
         work = self._work
         assert work is not None
+        self._renew_at = time.monotonic() + self._renewal_seconds
         try:
             self._provider.renew(self.trainer, self.model, work.queue, work.lease.fence)
         except LeaseRefusedError:
