@@ -38,17 +38,13 @@ def din(
     one. The towers use ReLU instead of the paper's Dice.
 
     Args:
-        features: Names of the one-valued features, in the order in which the network reads them.
-            Each gets a table of that name.
+        {{features}}
         behaviours: Sequences: name -> feature of the candidate with which the sequence is compared,
             and whose table it reads: `{"clicked_items": "item"}`.
-        table: Recipe of the embeddings, or a recipe for each feature.
+        {{table}}
         max_length: Maximum number of keys per sequence; the last ones are used. Default: all keys.
         attention: Units of the layers that weigh a behaviour, before the output layer.
-        hidden: Units of the deep network's layers.
-        dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalizes its activations.
-        name: Name of the model.
+        {{deep}}
 
     Returns:
         A functional model from `{feature: int64 [batch, 1], sequence: int64 tf.RaggedTensor [batch,
@@ -56,10 +52,8 @@ def din(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: A sequence is compared with an unknown feature or has the name of a feature,
-            `table` lacks a feature or has others, or dims differ.
-        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
-        NameTakenError: The job already has a table with the name of a feature.
+        ConfigError: A sequence is compared with an unknown feature or has the name of a feature.
+        {{errors}}
 
     Example:
 

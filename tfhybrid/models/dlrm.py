@@ -38,18 +38,14 @@ def dlrm(
     together with the embeddings.
 
     Args:
-        features: Names of the features, in the order in which the network reads them. Each gets a
-            table of that name.
-        table: Recipe of the embeddings, or a recipe for each feature.
+        {{features}}
+        {{table}}
         dense: Width of each dense column, float `[batch, width]`, by name; none by default.
         bottom: Units of the layers over the dense columns, before the last one of `table.dim`
             units.
         interaction: `"dot"` for the products of all pairs, `"cat"` for concatenated embeddings; the
             authors' program has both.
-        hidden: Units of the deep network's layers.
-        dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalizes its activations.
-        name: Name of the model.
+        {{deep}}
 
     Returns:
         A functional model from `{feature: int64 [batch, 1], column: float [batch, width]}` to
@@ -57,9 +53,8 @@ def dlrm(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: The interaction is unknown, or `table` lacks a feature, or dims differ.
-        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
-        NameTakenError: The job already has a table with the name of a feature.
+        ConfigError: The interaction is unknown.
+        {{errors}}
 
     Example:
 

@@ -27,13 +27,16 @@ def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str,
         **changes: Fields of `TableConfig` to replace in all settings.
 
     Raises:
-        ConfigError: `table` lacks a feature or has others, or values of `dim` differ.
+        ConfigError: `features` is not a sequence of different names; or `table` lacks a feature or
+            has others, or values of `dim` differ.
 
     Example:
 
     >>> recipes(["user", "item"], TableConfig(dim=4), dim=5)["item"].dim
     5
     """
+    if isinstance(features, str) or not features or len(set(features)) < len(features):
+        raise ConfigError(f"features must be one or more different names. Received: {features!r}")
     if isinstance(table, TableConfig):
         table = dict.fromkeys(features, table)
     configs = dict(table)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
+from tfhybrid.errors import ConfigError
+
 
 def tower(
     inputs: keras.KerasTensor, *, hidden: Sequence[int], dropout: float, batch_norm: bool
@@ -22,6 +24,9 @@ def tower(
     Returns:
         float `[batch, hidden[-1]]`.
 
+    Raises:
+        ConfigError: A layer has no units, or `dropout` is out of range.
+
     Example:
 
     ```python
@@ -29,6 +34,11 @@ def tower(
     outputs = tower(inputs, hidden=(64, 16), dropout=0.1, batch_norm=False)
     ```
     """
+    if any(units < 1 for units in hidden) or not 0 <= dropout < 1:
+        raise ConfigError(
+            "hidden must be numbers of units, each at least 1, and dropout must be in [0, 1). "
+            f"Received: hidden={list(hidden)}, dropout={dropout}"
+        )
     outputs = inputs
     for index, units in enumerate(hidden, start=1):
         outputs = keras.layers.Dense(units, name=f"dense_{index}")(outputs)

@@ -25,22 +25,15 @@ def wide_deep(
     """Builds Wide & Deep over one-valued categorical features.
 
     Args:
-        features: Names of the features. Each gets a table of that name, with rows of
-            `table.dim + 1` values: the embedding and the first-order weight.
-        table: Recipe of the embeddings, or a recipe for each feature.
-        hidden: Units of the deep network's layers.
-        dropout: Fraction of the deep network's activations dropped in training.
-        batch_norm: Whether the deep network normalizes its activations.
-        name: Name of the model.
+        {{features}}
+        {{table_with_weights}}
+        {{deep}}
 
     Returns:
-        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
-        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+        {{logits}}
 
     Raises:
-        ConfigError: `table` lacks a feature or has others, or dims differ.
-        NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
-        NameTakenError: The job already has a table with the name of a feature.
+        {{errors}}
 
     Example:
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 from tensorflow import keras
 
@@ -41,3 +44,29 @@ def test_each_feature_has_the_table_of_its_recipe(model, dim, options) -> None:
 def test_a_recipe_that_is_missing_or_of_another_dim_is_refused(table) -> None:
     with pytest.raises(ConfigError, match=r"one for each of \['user', 'item'\], with equal dims"):
         tfhybrid.models.dnn(["user", "item"], table=table)
+
+
+@pytest.mark.parametrize("features", ["user", [], ["user", "user"]])
+def test_features_must_be_different_names(features) -> None:
+    with pytest.raises(ConfigError, match=r"one or more different names\. Received: "):
+        tfhybrid.models.fm(features, table=USER)
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("options", [{"hidden": [8, 0]}, {"dropout": 1.0}, {"dropout": -0.1}])
+def test_layers_without_units_and_a_dropout_of_all_are_refused(options) -> None:
+    with pytest.raises(
+        ConfigError, match=r"at least 1, and dropout must be in \[0, 1\)\. Received: "
+    ):
+        tfhybrid.models.dnn(["user"], table=USER, **options)
+
+
+@pytest.mark.parametrize("name", tfhybrid.models.__all__)
+def test_help_describes_every_argument(name) -> None:
+    build = getattr(tfhybrid.models, name)
+    text = inspect.getdoc(build)
+    assert "{{" not in text
+    described = re.findall(
+        r"^    (\w+): ", text.partition("Args:")[2].partition("Returns:")[0], re.M
+    )
+    assert described == [*inspect.signature(build).parameters]
