@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,8 +25,8 @@ import numpy as np
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.table_file import read_arrays
-from tfhybrid.core import native
 from tfhybrid.errors import CorruptFileError, PublicationError
+from tfhybrid.stream.weights import checked_json
 
 MANIFEST = "publication.json"
 CURRENT = "current.json"
@@ -140,9 +139,8 @@ def write_manifest(folder: Location, publication: Publication) -> ChainMember:
     """
     fields = dataclasses.asdict(publication)
     fields["times"] = [list(each) for each in publication.times.items()]
-    content = json.dumps(fields).encode()
-    crc = native.crc32c(content)
-    storage.write(folder / MANIFEST, b"%08x\n" % crc + content)
+    content, crc = checked_json.encoded(fields)
+    storage.write(folder / MANIFEST, content)
     return ChainMember(publication.number, crc, publication.bytes)
 
 
@@ -185,7 +183,7 @@ def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
     """
     path = folder_of(folder, number) / MANIFEST
     try:
-        crc, fields = _checked(path)
+        fields, crc = checked_json.read(path)
     except FileNotFoundError as error:
         raise PublicationError(
             f"{path.parent} does not exist: the publication was pruned, or never completed"
@@ -253,8 +251,8 @@ def point_to(folder: Location, pointer: Pointer, name: str = CURRENT) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    content = json.dumps([pointer.number, pointer.crc, pointer.incarnation]).encode()
-    storage.write_whole(folder / name, b"%08x\n" % native.crc32c(content) + content)
+    content, _ = checked_json.encoded([pointer.number, pointer.crc, pointer.incarnation])
+    storage.write_whole(folder / name, content)
 
 
 def note_withheld(folder: Location, version: int, reason: str, at: float) -> None:
@@ -269,8 +267,8 @@ def note_withheld(folder: Location, version: int, reason: str, at: float) -> Non
     Raises:
         OSError: The file cannot be written.
     """
-    content = json.dumps({"version": version, "reason": reason, "time": at}).encode()
-    storage.write_whole(folder / WITHHELD, b"%08x\n" % native.crc32c(content) + content)
+    content, _ = checked_json.encoded({"version": version, "reason": reason, "time": at})
+    storage.write_whole(folder / WITHHELD, content)
 
 
 def withheld(folder: Location) -> dict[str, Any] | None:
@@ -281,7 +279,7 @@ def withheld(folder: Location) -> dict[str, Any] | None:
         OSError: The file cannot be read.
     """
     with contextlib.suppress(FileNotFoundError):
-        fields: dict[str, Any] = _checked(folder / WITHHELD)[1]
+        fields: dict[str, Any] = checked_json.read(folder / WITHHELD)[0]
         return fields
     return None
 
@@ -301,27 +299,16 @@ def read_file(folder: Location, file: PublishedFile) -> dict[str, np.ndarray]:
     """
     path = folder / file.name
     try:
-        crc = native.crc32c(storage.read(path))
+        checked_json.check(path, file.crc)
     except OSError as error:
         raise CorruptFileError(f"{path} cannot be read: {error}") from error
-    if crc != file.crc:
-        raise CorruptFileError(f"{path} is damaged: its checksum is {crc:08x}, not {file.crc:08x}")
     return read_arrays(path)
 
 
 def _pointer(path: Location) -> Pointer | None:
     try:
-        return Pointer(*_checked(path)[1])
+        return Pointer(*checked_json.read(path)[0])
     except FileNotFoundError:
         return None
     except TypeError as error:
         raise CorruptFileError(f"{path} does not name a publication: {error}") from error
-
-
-def _checked(path: Location) -> tuple[int, Any]:
-    """Returns the checksum of a JSON file and its parsed content."""
-    head, _, content = storage.read(path).tobytes().partition(b"\n")
-    crc = native.crc32c(content)
-    if head != b"%08x" % crc:
-        raise CorruptFileError(f"{path} is damaged: its checksum is not {head[:8]!r}")
-    return crc, json.loads(content)

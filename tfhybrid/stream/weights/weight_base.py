@@ -8,16 +8,14 @@ base-NUMBER/     NUMBER is the offset of the first journal record not in it; app
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tfhybrid.checkpoint import storage
-from tfhybrid.core import native
 from tfhybrid.core.frozen_table import TableFile
-from tfhybrid.errors import CorruptFileError
 from tfhybrid.stream.queues.queue import QueuePosition
+from tfhybrid.stream.weights import checked_json
 from tfhybrid.stream.weights.lease import Range
 
 _MANIFEST = "base.json"
@@ -78,9 +76,8 @@ def write(
     if not path.exists():
         with storage.appearing(path) as unfinished:
             files = [(table, name, file.crc32c) for table, name, file in write_tables(unfinished)]
-            content = json.dumps({**dataclasses.asdict(base), "files": files})
-            crc = native.crc32c(content.encode())
-            (unfinished / _MANIFEST).write_text(f"{crc:08x}\n{content}")
+            content, _ = checked_json.encoded({**dataclasses.asdict(base), "files": files})
+            (unfinished / _MANIFEST).write_bytes(content)
     return path
 
 
@@ -114,16 +111,10 @@ def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
         CorruptFileError: The base is damaged.
         OSError: A file cannot be read.
     """
-    crc, _, content = (folder / _MANIFEST).read_bytes().partition(b"\n")
-    if crc != f"{native.crc32c(content):08x}".encode():
-        raise CorruptFileError(f"{folder / _MANIFEST} is damaged: its checksum differs")
-    fields = json.loads(content)
+    fields, _ = checked_json.read(folder / _MANIFEST)
     files = []
     for table, name, checksum in fields.pop("files"):
-        if native.crc32c(storage.read(folder / name)) != checksum:
-            raise CorruptFileError(
-                f"{folder / name} is damaged: its checksum is not {checksum:08x}"
-            )
+        checked_json.check(folder / name, checksum)
         files.append((table, folder / name))
     fields["done"] = {
         queue: (
