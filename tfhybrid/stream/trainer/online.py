@@ -18,9 +18,8 @@ from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import RowBlock, Table
 from tfhybrid.stream.trainer.leases import Leases
-from tfhybrid.stream.trainer.pushed_deltas import PushedDeltas
 from tfhybrid.stream.trainer.pushed_gradients import PushedGradients
-from tfhybrid.stream.trainer.pushing import Push
+from tfhybrid.stream.trainer.pushing import Push, PushedDeltas
 
 
 class Online(keras.callbacks.Callback):

@@ -1,14 +1,19 @@
-"""Interface of the two ways to make a lease's update: `PushedDeltas` and `PushedGradients`."""
+"""Ways to make a lease's update: the interface of both, and deltas, for trainers with optimizers.
+
+`PushedGradients` is the other way, for trainers whose optimizers run in the sync unit.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
-from tfhybrid.stream.weights.model_spec import ModelSpec
+from tfhybrid.store import Table
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,3 +82,61 @@ class Push(Protocol):
 
     def close(self) -> None:
         """Ends the pushing: the model's optimizer changes the weights of this process again."""
+
+
+class PushedDeltas(Push):
+    """Deltas of rows and of dense weights.
+
+    Args:
+        tables: Tables of the model, by name.
+        weights: Dense weights of the model, including those without gradients: the statistics of
+            batch normalization are summed over the trainers, as weights are.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], weights: Sequence[Any]) -> None:
+        self._tables = tables
+        self._weights = weights
+        self._keys: Mapping[str, np.ndarray] = {}
+        self._rows: Mapping[str, np.ndarray] = {}
+        self._dense: Sequence[np.ndarray] = ()
+
+    @override
+    def spec(self) -> ModelSpec:
+        return ModelSpec(
+            {
+                name: TableSpec(table.dim, table.config.initializer.native)
+                for name, table in sorted(self._tables.items())
+            },
+            [tuple(each.shape) for each in self._weights],
+            seed=next((table.seed for table in self._tables.values()), 0),
+        )
+
+    @override
+    def states(self) -> None:
+        return None  # the optimizers stay in this process
+
+    @override
+    def begin(
+        self,
+        keys: Mapping[str, np.ndarray],
+        rows: Mapping[str, np.ndarray],
+        dense: Sequence[np.ndarray],
+        version: int,
+    ) -> None:
+        self._keys, self._rows, self._dense = keys, rows, dense
+
+    @override
+    def collect(self) -> Pushed:
+        values = {
+            name: table.lookup(self._keys[name]) - self._rows[name]
+            for name, table in self._tables.items()
+        }
+        dense = [
+            np.asarray(now, np.float32) - before
+            for now, before in zip(self._weights, self._dense, strict=True)
+        ]
+        return Pushed(self._keys, values, dense)
+
+    @override
+    def close(self) -> None:
+        pass  # the model has trained its own weights all along
