@@ -1,7 +1,6 @@
 #include "core/exchange/message_merger.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/compute/bfloat16.h"
 #include "core/placement/key_handle.h"
@@ -21,34 +20,18 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                           int64_t receivers, const ParallelFor& parallel_for) {
   const std::vector<std::vector<RankGradients>> tables =
       ByTable(messages, hosts, schema.tables.size());
-  Plan(tables, parallel_for);
   const bool key_handles =
       std::any_of(messages.begin(), messages.end(),
                   [](const GradientMessage& each) { return (each.header.form & kOfHandles) != 0; });
-  const auto count = static_cast<int64_t>(units_.size());
-  parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t u = begin; u < end; ++u) {
-      MergeUnit& unit = units_[static_cast<size_t>(u)];
-      unit.merged.Merge(tables[unit.table], schema.dims[unit.table],
-                        parts_.Of(unit.table, unit.part));
-      SplitByOwner(&unit, receivers == 1 ? nullptr : allocations[unit.table].get(), receivers,
-                   key_handles);
-    }
-  });
+  keys_ = parts_.Merge(
+      tables, schema.dims, kHostMergeCostNs, parallel_for, &units_, [&](OwnedUnit* unit) {
+        SplitByOwner(unit, receivers == 1 ? nullptr : allocations[unit->table].get(), receivers,
+                     key_handles);
+      });
   Count(schema.tables.size(), receivers);
 }
 
-void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
-                         const ParallelFor& parallel_for) {
-  std::vector<int64_t> keys(tables.size(), 0);
-  for (size_t table = 0; table < tables.size(); ++table) {
-    for (const RankGradients& rank : tables[table]) keys[table] += rank.keys.size();
-  }
-  keys_ = std::accumulate(keys.begin(), keys.end(), int64_t{0});
-  parts_.Divide(tables, PlanUnits(keys, &units_), parallel_for);
-}
-
-void MessageMerger::SplitByOwner(MergeUnit* unit, const Allocation* allocation, int64_t receivers,
+void MessageMerger::SplitByOwner(OwnedUnit* unit, const Allocation* allocation, int64_t receivers,
                                  bool key_handles) {
   const Span<const int64_t> keys = unit->merged.keys();
   unit->owners.clear();
@@ -66,7 +49,7 @@ void MessageMerger::SplitByOwner(MergeUnit* unit, const Allocation* allocation, 
 
 void MessageMerger::Count(size_t tables, int64_t receivers) {
   counts_.assign(static_cast<size_t>(receivers), std::vector<int64_t>(tables, 0));
-  for (MergeUnit& unit : units_) {
+  for (OwnedUnit& unit : units_) {
     unit.starts.clear();
     for (size_t receiver = 0; receiver < counts_.size(); ++receiver) {
       int64_t& count = counts_[receiver][unit.table];
@@ -86,7 +69,7 @@ void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageB
   });
 }
 
-void MessageMerger::FillUnit(const MergeUnit& unit, int64_t dim,
+void MessageMerger::FillUnit(const OwnedUnit& unit, int64_t dim,
                              const std::vector<MessageBuilder>& builders) {
   const auto table = static_cast<int64_t>(unit.table);
   const bool narrow = (builders.front().header()->form & kBfloat16) != 0;

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/compute/key_parts.h"
 #include "core/compute/merged_keys.h"
 #include "core/placement/allocation.h"
 #include "core/update/gradient_message.h"
@@ -42,25 +41,19 @@ class MessageMerger {
             const ParallelFor& parallel_for) const;
 
  private:
-  // Some keys of a table, merged by one thread.
-  struct MergeUnit {
-    size_t table;
-    int64_t part;
-    MergedKeys merged;
+  struct OwnedUnit : MergeUnit {
     std::vector<uint16_t> owners;  // of each key; empty where every receiver gets all keys
     std::vector<int64_t> counts;   // keys by receiver
     std::vector<int64_t> starts;   // in the receivers' messages
   };
 
-  // Divides the keys of each table's ranks among units.
-  void Plan(const std::vector<std::vector<RankGradients>>& tables, const ParallelFor& parallel_for);
-  static void SplitByOwner(MergeUnit* unit, const Allocation* allocation, int64_t receivers,
+  static void SplitByOwner(OwnedUnit* unit, const Allocation* allocation, int64_t receivers,
                            bool key_handles);
   void Count(size_t tables, int64_t receivers);
-  static void FillUnit(const MergeUnit& unit, int64_t dim,
+  static void FillUnit(const OwnedUnit& unit, int64_t dim,
                        const std::vector<MessageBuilder>& builders);
 
-  std::vector<MergeUnit> units_;
+  std::vector<OwnedUnit> units_;
   KeyParts parts_;
   std::vector<std::vector<int64_t>> counts_;  // by receiver and table
   int64_t keys_ = 0;                          // in all messages

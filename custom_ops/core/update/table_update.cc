@@ -1,7 +1,6 @@
 #include "core/update/table_update.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/util/counters.h"
 #include "core/util/fault_point.h"
@@ -192,25 +191,17 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
                        const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   std::vector<std::vector<RankGradients>> ranks =
       ByTable(messages, journal_.settings().hosts, tables.size());
-  std::vector<int64_t> keys(tables.size(), 0);
-  for (size_t table = 0; table < tables.size(); ++table) {
-    for (RankGradients& rank : ranks[table]) {
+  for (std::vector<RankGradients>& of_table : ranks) {
+    for (RankGradients& rank : of_table) {
       if (joint_.skip) rank.keys = {};
-      keys[table] += rank.keys.size();
     }
   }
-  parts_.Divide(ranks, PlanUnits(keys, &units_), parallel_for);
-  const int64_t total = std::accumulate(keys.begin(), keys.end(), int64_t{0});
-  const auto count = static_cast<int64_t>(units_.size());
-  parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t u = begin; u < end; ++u) {
-      UpdateUnit& unit = units_[static_cast<size_t>(u)];
-      unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(),
-                        parts_.Of(unit.table, unit.part));
-      tables[unit.table]->Find(unit.merged.keys(), &unit.rows);
-      Admit(*tables[unit.table], starts_[unit.table], &unit);
-    }
-  });
+  parts_.Merge(ranks, journal_.settings().schema.dims, kMergeCostNs, parallel_for, &units_,
+               [&](UpdateUnit* unit) {
+                 const size_t table = unit->table;
+                 tables[table]->Find(unit->merged.keys(), &unit->rows);
+                 Admit(*tables[table], starts_[table], unit);
+               });
   if (Applies()) AddUntouched(tables);
 }
 

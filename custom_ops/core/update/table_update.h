@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/compute/key_parts.h"
 #include "core/compute/merged_keys.h"
 #include "core/compute/row_update.h"
 #include "core/compute/square_sum.h"
@@ -81,10 +80,7 @@ class TableUpdate {
 
  private:
   // A part of one table's keys, from merge to apply.
-  struct UpdateUnit {
-    size_t table;
-    int64_t part;
-    MergedKeys merged;
+  struct UpdateUnit : MergeUnit {
     // By key, then rows without one. kMissing and not among the missing: the key must wait.
     RowSet rows;
     int64_t first;                  // row of the first missing key
