@@ -8,7 +8,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
@@ -45,8 +45,7 @@ class ApplyGatheredOp : public UpdateKernel {
   Status Run(OpKernelContext* context, const std::shared_ptr<Engine>& engine,
              const UpdateInUse& update) override {
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
-    const Tensor* messages = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* messages, InputOf(context, "messages"));
     // The tensor is held, not copied, until it lies in shared memory.
     engine->ApplyGathered(update, std::move(numbers),
                           [held = *messages] { return Int64sOf(held); });

@@ -1,6 +1,8 @@
 #include "tf/bridge.h"
 
-#include "core/engine/engine_registry.h"
+#include <string>
+#include <utility>
+
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -39,6 +41,12 @@ Status FromTensorFlow(const absl::Status& status) {
                        std::string(status.message()));
 }
 
+Result<const tensorflow::Tensor*> InputOf(tensorflow::OpKernelContext* context, const char* name) {
+  const tensorflow::Tensor* tensor = nullptr;
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input(name, &tensor)));
+  return tensor;
+}
+
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   const tensorflow::DeviceBase::CpuWorkerThreads workers =
       *context->device()->tensorflow_cpu_worker_threads();
@@ -56,34 +64,6 @@ int64_t ThreadCount(tensorflow::OpKernelContext* context) {
 void OnOpThread(tensorflow::OpKernelContext* context, std::function<void()> work) {
   if (context->runner() == nullptr) return work();
   (*context->runner())(std::move(work));
-}
-
-absl::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {
-  TF_RETURN_IF_ERROR(context->GetAttr("engine", &number_));
-  return context->GetAttr("tables", &names_);
-}
-
-Result<TablesInUse> NamedTables::Get(const std::vector<int64_t>& dims) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, EngineOf(number_));
-  TablesInUse found = {engine, {}};
-  found.tables.reserve(names_.size());
-  if (engine_.lock() == engine) {
-    // The engine holds them.
-    for (const std::weak_ptr<OpenTable>& table : tables_) found.tables.push_back(table.lock());
-    return found;
-  }
-  for (size_t i = 0; i < names_.size(); ++i) {
-    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, engine->Table(names_[i]));
-    if (table->reader->dim() != dims[i]) {
-      return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
-                           table->reader->dim(), ". Received: an op for dim ", dims[i]);
-    }
-    found.tables.push_back(std::move(table));
-  }
-  tables_.assign(found.tables.begin(), found.tables.end());
-  engine_ = engine;
-  return found;
 }
 
 }  // namespace tfhybrid

@@ -5,7 +5,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
-#include "tf/update_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
@@ -71,9 +71,8 @@ class ClipFactorOp : public UpdateKernel {
  private:
   Status Run(OpKernelContext* context, const std::shared_ptr<Engine>& /*engine*/,
              const UpdateInUse& update) override {
-    Tensor* factor = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &factor)));
-    factor->scalar<float>()() = update->tables.front()->reader->clip_factor();
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<float> factor, AllocateOutput<float>(context, 0));
+    factor[0] = update->tables.front()->reader->clip_factor();
     return Status::Ok();
   }
 };

@@ -1,20 +1,20 @@
 // The leader's ops of a step on several hosts: merge, exchange (Horovod's), stage, commit.
 #include <algorithm>
-#include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
 
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 
 REGISTER_OP("TfhybridMergeHost")
@@ -99,15 +99,13 @@ class MergeHostOp : public ExchangeKernel {
   Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
     engine->Merge(*update);
     const std::vector<int64_t> splits = update->exchange->Splits();
-    int64_t total = 0;
-    Tensor* sizes = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
-        context->allocate_output(1, TensorShape({static_cast<int64_t>(splits.size())}), &sizes)));
-    for (size_t owner = 0; owner < splits.size(); ++owner) {
-      sizes->flat<int32_t>()(static_cast<int64_t>(owner)) = static_cast<int32_t>(splits[owner]);
-      total += splits[owner];
-    }
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const Span<int32_t> sizes,
+        AllocateOutput<int32_t>(context, 1, {static_cast<int64_t>(splits.size())}));
+    std::copy(splits.begin(), splits.end(), sizes.begin());
+    const int64_t total = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
+                              AllocateOutput<int64_t>(context, 0, {total}));
     update->exchange->Fill(words, engine->threads());
     return Status::Ok();
   }
@@ -119,11 +117,11 @@ class MergeOwnedOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
-    const Tensor* messages = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* messages, InputOf(context, "messages"));
     update->exchange->MergeOwned(Int64sOf(*messages), engine->threads());
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
-                              AllocateWords(context, 0, update->exchange->Splits().front()));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const Span<int64_t> words,
+        AllocateOutput<int64_t>(context, 0, {update->exchange->Splits().front()}));
     update->exchange->Fill(words, engine->threads());
     return Status::Ok();
   }
@@ -135,16 +133,14 @@ class StageUpdateOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
-    const Tensor* messages = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* messages, InputOf(context, "messages"));
     const HostExchange::Staged staged = engine->Stage(*update, Int64sOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
-    Tensor *vote = nullptr, *complaint = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));
-    TFHYBRID_RETURN_IF_ERROR(
-        FromTensorFlow(context->allocate_output(1, TensorShape({bytes}), &complaint)));
-    vote->scalar<bool>()() = staged.vote;
-    std::copy(staged.complaint.begin(), staged.complaint.end(), complaint->flat<uint8_t>().data());
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<bool> vote, AllocateOutput<bool>(context, 0));
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<uint8_t> complaint,
+                              AllocateOutput<uint8_t>(context, 1, {bytes}));
+    vote[0] = staged.vote;
+    std::copy(staged.complaint.begin(), staged.complaint.end(), complaint.begin());
     return Status::Ok();
   }
 };
@@ -155,8 +151,7 @@ class CommitUpdateOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
-    const Tensor* complaints = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* complaints, InputOf(context, "complaints"));
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<uint8_t>().data());
     // The step does not wait for it.

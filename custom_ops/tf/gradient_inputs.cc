@@ -55,11 +55,10 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
 }
 
 Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context) {
-  const Tensor *samples = nullptr, *skip = nullptr, *event_time = nullptr, *failure = nullptr;
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("samples", &samples)));
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("skip", &skip)));
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("event_time", &event_time)));
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("failure", &failure)));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* samples, InputOf(context, "samples"));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* skip, InputOf(context, "skip"));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* event_time, InputOf(context, "event_time"));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* failure, InputOf(context, "failure"));
   for (const Tensor* input : {samples, skip, event_time, failure}) {
     if (input->NumElements() == 1) continue;
     return Status::Error(StatusCode::kInvalidArgument,
@@ -76,23 +75,14 @@ Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context) {
 }
 
 Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables) {
-  const Tensor *rates = nullptr, *dense_squares = nullptr;
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("learning_rates", &rates)));
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("dense_squares", &dense_squares)));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* rates, InputOf(context, "learning_rates"));
+  TFHYBRID_ASSIGN_OR_RETURN(const Tensor* dense_squares, InputOf(context, "dense_squares"));
   if (rates->NumElements() != static_cast<int64_t>(tables)) {
     return Status::Error(StatusCode::kInvalidArgument, "learning_rates has one entry per table. ",
                          "Received: ", rates->shape().DebugString());
   }
   const float* data = rates->flat<float>().data();
   return StepNumbers{{data, data + tables}, dense_squares->scalar<double>()()};
-}
-
-Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,
-                                    int64_t words) {
-  Tensor* tensor = nullptr;
-  TFHYBRID_RETURN_IF_ERROR(
-      FromTensorFlow(context->allocate_output(output, TensorShape({words}), &tensor)));
-  return Span<int64_t>(tensor->flat<int64_t>().data(), words);
 }
 
 }  // namespace tfhybrid

@@ -9,7 +9,6 @@
 #include "core/update/contribution.h"
 #include "core/update/gradient_message.h"
 #include "core/update/table_update.h"
-#include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -31,10 +30,6 @@ Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context);
 
 // The inputs `learning_rates`, one per table, and `dense_squares`.
 Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables);
-
-// An output: int64 [words].
-Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,
-                                    int64_t words);
 
 }  // namespace tfhybrid
 

@@ -11,11 +11,11 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tf/bridge.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
 
-using tensorflow::AsyncOpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
@@ -74,35 +74,31 @@ engine: Of the rank.
 )doc");
 
 // Waits on the engine's summing thread, so that no thread of TensorFlow's does.
-class HostSumOp : public AsyncOpKernel {
+class HostSumOp : public WaitingKernel {
  public:
-  explicit HostSumOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+  explicit HostSumOp(OpKernelConstruction* context) : WaitingKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("engine", &engine_));
   }
 
-  void ComputeAsync(OpKernelContext* context, DoneCallback done) final {
-    OP_REQUIRES_ASYNC(context, context->input(1).NumElements() > 0,
-                      absl::InvalidArgumentError("told begins with a number of samples. "
-                                                 "Received: an empty tensor"),
-                      done);
-    Result<std::shared_ptr<Engine>> engine = EngineOf(engine_);
-    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(engine.status()), done);
+ private:
+  Status Start(OpKernelContext* context, const DoneCallback& done) final {
+    if (context->input(1).NumElements() == 0) {
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "told begins with a number of samples. Received: an empty tensor");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, EngineOf(engine_));
     auto tensors = std::make_shared<DenseTensors>();
-    OP_REQUIRES_OK_ASYNC(context, Prepare(context, tensors.get()), done);
-    const bool submitted = engine.value()->OnSumming([=](Result<HostSum*> host_sum) {
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(Prepare(context, tensors.get())));
+    const bool submitted = engine->OnSumming([=](Result<HostSum*> host_sum) {
       const Status status = host_sum.ok() ? Run(host_sum.value(), *tensors) : host_sum.status();
       // Back on TensorFlow's threads: what comes next must not hold up the next sum.
-      OnOpThread(context, [=] {
-        OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
-        done();
-      });
+      OnOpThread(context, [=] { Finish(context, status, done); });
     });
-    OP_REQUIRES_ASYNC(context, submitted,
-                      absl::FailedPreconditionError("The job has ended: call tfhybrid.init()"),
-                      done);
+    if (submitted) return Status::Ok();
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "The job has ended: call tfhybrid.init()");
   }
 
- private:
   virtual Status Run(HostSum* host_sum, const DenseTensors& tensors) const = 0;
 
   static absl::Status Prepare(OpKernelContext* context, DenseTensors* tensors) {

@@ -9,13 +9,12 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/bridge.h"
-#include "tf/tables_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
 
 using tensorflow::OpInputList;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
@@ -47,16 +46,15 @@ state: What is kept, behind the note of tfhybrid_kept_note().
 
 class KeepStateOp : public NamedTablesKernel {
  public:
-  explicit KeepStateOp(OpKernelConstruction* context) : NamedTablesKernel(context) {}
+  using NamedTablesKernel::NamedTablesKernel;
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
     const Store& store = in_use.engine->store();
     const std::shared_ptr<KeptState> kept = store.kept();
     if (kept == nullptr) return Status::Ok();
-    const Tensor* step = nullptr;
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* step, InputOf(context, "step"));
     OpInputList state;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("step", &step)));
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("state", &state)));
     int64_t bytes = kept->note_bytes();
     for (int i = 0; i < state.size(); ++i) {

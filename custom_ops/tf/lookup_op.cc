@@ -10,10 +10,11 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
 #include "tf/feature_bags.h"
 #include "tf/key_numbers.h"
+#include "tf/op_kernels.h"
 #include "tf/side_by_side.h"
-#include "tf/tables_kernel.h"
 
 namespace tfhybrid {
 namespace {

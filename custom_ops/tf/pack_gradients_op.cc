@@ -9,15 +9,13 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
 
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 REGISTER_OP("TfhybridPackGradients")
     .Input("keys: N * int64")
@@ -65,7 +63,8 @@ class PackGradientsOp : public tensorflow::OpKernel {
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
                               ReadBatch(context, in_use.update->schema(), distinct_));
     return in_use.update->host_update->Pack(
-        batch, contribution, [&](int64_t words) { return AllocateWords(context, 0, words); },
+        batch, contribution,
+        [&](int64_t words) { return AllocateOutput<int64_t>(context, 0, {words}); },
         ThreadsOf(context));
   }
 

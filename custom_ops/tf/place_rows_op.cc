@@ -8,7 +8,8 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tf/tables_kernel.h"
+#include "tf/bridge.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {
@@ -107,9 +108,8 @@ class PlaceRowsOp : public NamedTablesKernel {
   Result<std::shared_ptr<DeviceLookup>> Plan(OpKernelContext* context,
                                              const TablesInUse& in_use) const {
     OpInputList keys;
-    const Tensor* held = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("held", &held)));
+    TFHYBRID_ASSIGN_OR_RETURN(const Tensor* held, InputOf(context, "held"));
     if (held->NumElements() != 1) {
       return Status::Error(StatusCode::kInvalidArgument,
                            "held is a number. Received: ", held->shape().DebugString());

@@ -9,7 +9,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_kernel.h"
+#include "tf/op_kernels.h"
 
 namespace tfhybrid {
 namespace {

@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/feature_bags.h"
+#include "tf/op_kernels.h"
 #include "tf/side_by_side.h"
 
 namespace tfhybrid {
