@@ -20,6 +20,7 @@ import numpy as np
 from tfhybrid._remote import remote
 from tfhybrid.core import native, split_batches
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.rpc.remote_methods import Called, served, served_of
@@ -124,6 +125,7 @@ class OwnedStore:
         self._number = shard.number
         self.job = shard.job
         self.engine = Engine(shard.hosts, max(shard.hosts) + 1 + shard.number, shard.nodes)
+        self._tables = TableSet(self.engine)
         self._directory = directory
         self._described = described
         suffix = f".{node}.{shard.number}"
@@ -149,7 +151,7 @@ class OwnedStore:
         with self._closing:
             if not self._is_open:
                 return {}
-            stats = [self.engine.table_stats(name) for name in list(self._placements)]
+            stats = self._tables.stats().values()
         return {
             "rows": sum(each.rows for each in stats),
             "bytes": sum(each.bytes for each in stats),
@@ -175,8 +177,8 @@ class OwnedStore:
         with self._closing:
             if self._is_open:
                 self._is_open = False
-                self._placements = {}
-                self.engine.close_store(leave=leave)
+                self._tables.close(leave=leave)
+                self._tables, self._placements = TableSet(self.engine), {}
 
     @remote
     def open_store(self, token: int) -> None:
@@ -225,8 +227,7 @@ class OwnedStore:
         Raises:
             TfhybridError: The table is open with another configuration.
         """
-        settings = dict(vars(table))
-        self.engine.open_table(settings.pop("name"), **settings)
+        self._tables.open_table(**vars(table))
         self._placements[table.name] = table.placement
 
     @remote
@@ -262,7 +263,7 @@ class OwnedStore:
     @remote
     def versions(self) -> dict[str, int]:
         """Returns the version of each open table, by name."""
-        return {name: int(self.engine.table_stats(name).version) for name in self._placements}
+        return {name: int(each.version) for name, each in self._tables.stats().items()}
 
     @remote
     def wait(self, name: str, dim: int, version: int) -> None:

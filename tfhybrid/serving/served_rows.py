@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import secrets
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
 from tfhybrid.core import native
-from tfhybrid.core.engine import Engine
 from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
@@ -22,7 +20,7 @@ _BLOCK_ROWS = 65536
 _numbers = itertools.count(1)  # one for each store of this process
 
 
-class ServedRows:
+class ServedRows(TableSet):
     """Rows of all tables of a target model, the dense weights included.
 
     Threads may call `read` at the same time, but not while another one calls `reserve`, `write` or
@@ -39,27 +37,11 @@ class ServedRows:
     """
 
     def __init__(self, spec: ModelSpec, memory: str, name: str) -> None:
-        self._dims = {table: each.dim for table, each in spec.all_tables.items()}
-        self._engine = Engine()
-        Path(memory).mkdir(parents=True, exist_ok=True)
+        super().__init__()
         job = f"serving-{name}-{os.getpid()}-{next(_numbers)}"
-        described = f"reader of {name}, pid {os.getpid()}"
-        self._engine.open_store(memory, job, 0, described, secrets.randbits(63) | 1)
+        self.create_store(memory, job, f"reader of {name}, pid {os.getpid()}")
         for table, each in spec.all_tables.items():
-            self._engine.open_table(table, each.dim, each.initializer, seed=spec.seed)
-
-    @property
-    def tables(self) -> dict[str, int]:
-        """Dim of each table, by name."""
-        return dict(self._dims)
-
-    def rows(self, table: str) -> int:
-        """Returns the number of rows of a table.
-
-        Raises:
-            StoreError: The store is closed, or has no such table.
-        """
-        return int(self._engine.table_stats(table).rows)
+            self.open_table(table, each.dim, initializer=each.initializer, seed=spec.seed)
 
     def reserve(self, more: Mapping[str, int]) -> None:
         """Reserves space for more rows.
@@ -111,7 +93,7 @@ class ServedRows:
         Raises:
             StoreError: The store is closed.
         """
-        return self._engine.lookup(table, self._dims[table], keys)
+        return self.engine.lookup(table, self.dims[table], keys)
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
         """Yields all rows of a table in blocks, without states; nobody may write meanwhile.
@@ -119,11 +101,11 @@ class ServedRows:
         Raises:
             StoreError: The store is closed.
         """
-        total, dim = self.rows(table), self._dims[table]
+        total, dim = self.rows(table), self.dims[table]
         for first in range(0, total, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, total - first)
             block = RowBlock(np.empty(count, np.int64), np.empty((count, dim), np.float32), None)
-            self._engine.call(
+            self.engine.call(
                 "table_read_rows",
                 table.encode(),
                 ctypes.c_int64(first),
@@ -132,9 +114,5 @@ class ServedRows:
             )
             yield block
 
-    def close(self) -> None:
-        """Closes the store and frees its memory; nobody may read meanwhile."""
-        self._engine.close_store()
-
     def _writer(self, table: str) -> TableWriter:
-        return TableWriter(self._engine, table, self._dims[table], (0, self._dims[table]), None)
+        return TableWriter(self.engine, table, self.dims[table], (0, self.dims[table]), None)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import numpy as np
 from tfhybrid.checkpoint import storage, table_file
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.core import native
-from tfhybrid.core.engine import Engine
+from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import FrozenTable, RowBlock, TableFile, TableWriter
@@ -24,7 +22,7 @@ from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.weight_base import WeightBase
 
 
-class WeightStore:
+class WeightStore(TableSet):
     """Tables and dense weights of one target model; the dense weights are rows of further tables.
 
     Not thread-safe, except for `read`. The owner must call `close`.
@@ -47,21 +45,18 @@ class WeightStore:
     """
 
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
+        super().__init__()
         self.spec = spec
         self._tables = spec.all_tables
         self._stored = spec.stored_tables
-        self._engine = Engine()
-        token = secrets.randbits(63) | 1
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        job = f"sync-{name}-{os.getpid()}"
-        self._engine.open_store(str(directory), job, 0, f"sync unit of {name}", token)
+        self.create_store(directory, f"sync-{name}-{os.getpid()}", f"sync unit of {name}")
         for table, each in self._tables.items():
-            self._engine.open_table(
-                table, each.dim, each.initializer, seed=spec.seed, policy=dict(each.policy)
+            policy = dict(each.policy)
+            self.open_table(
+                table, each.dim, initializer=each.initializer, seed=spec.seed, policy=policy
             )
-            self._engine.set_optimizer(table, **each.settings)
-        self._dims = {table: each.dim for table, each in self._tables.items()}
-        self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
+            self.engine.set_optimizer(table, **each.settings)
+        self._update = self.engine.open_update("sync", self.dims, UpdateChoices(reduction="sum"))
         self.version = 0
         self.event_time: int | None = None
         self.optimizer_starts: dict[str, int] = {}
@@ -116,7 +111,7 @@ class WeightStore:
             if name not in counts or value is None or value.shape != shape:
                 raise ConfigError(
                     "An update must have keys [n] and values [n, dim] of each table, with the dims "
-                    f"{self._dims}. Received: values of the shapes "
+                    f"{self.dims}. Received: values of the shapes "
                     f"{ {each: array.shape for each, array in values.items()} }"
                 )
             if not np.isfinite(value).all():
@@ -137,7 +132,7 @@ class WeightStore:
         """
         for name in self._stored:
             more = rows.get(name.removesuffix(native.WAITING_SUFFIX), 0)
-            self._writer(name).reserve(self._rows(name) + more)
+            self._writer(name).reserve(self.rows(name) + more)
 
     def apply(
         self,
@@ -169,7 +164,7 @@ class WeightStore:
             event_time=native.NO_TIME if event_time is None else event_time,
         )
         for name in self._tables:
-            self._engine.wait(name)
+            self.engine.wait(name)
         self.version += 1
         if event_time is not None:
             latest = self.event_time
@@ -184,8 +179,8 @@ class WeightStore:
         Raises:
             KeyError: There is no such table.
         """
-        dims = {name: self._dims[name] for name in keys}
-        rows, versions = self._engine.read(dims, list(keys.values()))
+        dims = {name: self.dims[name] for name in keys}
+        rows, versions = self.engine.read(dims, list(keys.values()))
         return dict(zip(dims, rows, strict=True)), versions[0] if versions else self.version
 
     def digests(self) -> dict[str, int]:
@@ -193,7 +188,7 @@ class WeightStore:
 
         Tables of keys that wait for admission are included.
         """
-        return {name: self._engine.digest(name) for name in self._stored}
+        return {name: self.engine.digest(name) for name in self._stored}
 
     def track_changes(self, cursor: str) -> None:
         """Starts to record which rows change, for `frozen` with the same cursor. No update may run.
@@ -334,22 +329,10 @@ class WeightStore:
 
     def _set_versions(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
         for name in self._stored:
-            self._engine.set_version(name, version, optimizer_starts.get(name, 0))
+            self.engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version
         self.optimizer_starts = dict(optimizer_starts)
 
-    def close(self) -> None:
-        """Removes the store from the host's shared memory; no other process uses it.
-
-        Afterwards the other methods must not be called.
-        """
-        self._engine.close_store()
-
-    def _rows(self, name: str) -> int:
-        struct = native.TableStatsStruct()
-        self._engine.call("table_stats_get", name.encode(), ctypes.byref(struct))
-        return int(struct.rows)
-
     def _writer(self, name: str) -> TableWriter:
         spec = self._stored[name]
-        return TableWriter(self._engine, name, spec.dim, spec.state_shape, None)
+        return TableWriter(self.engine, name, spec.dim, spec.state_shape, None)
