@@ -186,14 +186,17 @@ def renamed_fields(**aliases: str) -> Callable[[_Class], _Class]:
     return decorate
 
 
-def renamed_keys(fields: dict[str, Any], **aliases: str) -> dict[str, Any]:
+def renamed_keys(fields: Any, **aliases: str) -> Any:
     """Returns the fields of a settings file, with keys under their new names.
 
     Args:
         fields: Fields as read from the file. If both names of a key are there, both stay, and the
-            reader refuses the old one.
+            reader refuses the old one. What is no mapping is returned as it is, for the reader to
+            refuse.
         **aliases: New name of each old one.
     """
+    if not isinstance(fields, dict):
+        return fields
     renamed = dict(fields)
     for old, new in aliases.items():
         if old in renamed and new not in renamed:

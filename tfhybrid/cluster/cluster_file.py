@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tfhybrid._deprecated import renamed_keys
-from tfhybrid.core.yaml_file import read_yaml
+from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 
 LAUNCHERS = ("local", "ray")
@@ -88,33 +88,33 @@ class Cluster:
         Raises:
             ConfigError: The file cannot be read, or a field is missing, unknown or invalid.
         """
-        content = read_yaml(path)
-        if isinstance(content, dict):
-            content = renamed_keys(content, engine="launcher")
-        fields = _checked(content, _FIELDS, path)
+        file = YamlFile(path)
+        fields = file.check(_FIELDS, renamed_keys(file.content, engine="launcher"))
         launcher = fields.get("launcher", "local")
         if launcher not in LAUNCHERS:
             raise ConfigError(
-                f"{path}: launcher must be one of {LAUNCHERS}. Received: {launcher!r}"
+                f"{file.at('launcher')} must be one of {LAUNCHERS}. Received: {launcher!r}"
             )
         if not isinstance(fields.get("roles"), dict):
             raise ConfigError(
-                f"{path}: roles must map role names to fields. Received: {fields.get('roles')!r}"
+                f"{file.at('roles')} must map role names to fields. "
+                f"Received: {fields.get('roles')!r}"
             )
         roles = {
-            str(name): read_role(path, str(name), role) for name, role in fields["roles"].items()
+            str(name): read_role(file, role, "roles", str(name))
+            for name, role in fields["roles"].items()
         }
         if OWNERS not in roles:
             raise ConfigError(
-                f"{path}: the role '{OWNERS}', which owns the tables, is missing. "
+                f"{file.at('roles')}: the role '{OWNERS}', which owns the tables, is missing. "
                 f"Received: {[*roles]}"
             )
         return cls(
             launcher,
             (path.parent / str(fields.get("directory", "nodes"))).resolve(),
             str(fields.get("listen", "127.0.0.1")),
-            _port(path, "port", fields.get("port", 7100)),
-            _port(path, "status_port", fields.get("status_port", 7101)),
+            _port(file, "port", fields.get("port", 7100)),
+            _port(file, "status_port", fields.get("status_port", 7101)),
             roles,
         )
 
@@ -138,62 +138,58 @@ class Cluster:
         return self.directory / "token"
 
 
-def read_role(path: Path, name: str, content: object) -> Role:
+def read_role(file: YamlFile, content: object, section: str, name: str) -> Role:
     """Checks the description of a role in a YAML file and returns the role.
 
     Args:
-        path: Path of the file, for errors.
-        name: Name of the role.
+        file: The file, for errors.
         content: Parsed YAML value of the role.
+        section: Name of the section that has the role.
+        name: Name of the role.
 
     Raises:
         ConfigError: A field is unknown or invalid.
     """
-    if isinstance(content, dict):
-        content = renamed_keys(content, shares="shards")
-    fields = _checked(content, _ROLE_FIELDS, path)
+    fields = file.check(_ROLE_FIELDS, renamed_keys(content, shares="shards"), section, name)
+    at = file.at(section, name)
     count, cpus, numa = fields.get("count", 1), fields.get("cpus", 0), fields.get("numa")
     command = fields.get("command", [])
     if not _is_whole(count, 1) or not _is_whole(cpus, 0):
         raise ConfigError(
-            f"{path}: count must be at least 1 and cpus at least 0 in role '{name}'. "
+            f"{at}: count must be at least 1 and cpus at least 0 in role '{name}'. "
             f"Received: count={count!r}, cpus={cpus!r}"
         )
     if numa is not None and not _is_whole(numa, 0):
-        raise ConfigError(f"{path}: numa must be the number of a NUMA node. Received: {numa!r}")
+        raise ConfigError(f"{at}: numa must be the number of a NUMA node. Received: {numa!r}")
     if not isinstance(command, list) or (name not in (OWNERS, READERS)) != bool(command):
         raise ConfigError(
-            f"{path}: the roles '{OWNERS}' and '{READERS}' have built-in commands; every other "
+            f"{at}: the roles '{OWNERS}' and '{READERS}' have built-in commands; every other "
             f"role must set its command, a list. Received: role '{name}' with {command!r}"
         )
     shards = fields.get("shards", count if name == OWNERS else 0)
     if not _is_whole(shards, count if name == OWNERS else 0) or (name != OWNERS and shards):
         raise ConfigError(
-            f"{path}: only role '{OWNERS}' has shards, and shards must be at least count. "
+            f"{at}: only role '{OWNERS}' has shards, and shards must be at least count. "
             f"Received: shards={shards!r} of role '{name}' with count={count!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa, shards, _script(path, name, fields))
+    return Role(
+        count, tuple(map(str, command)), cpus, numa, shards, _script(file, at, name, fields)
+    )
 
 
-def _script(path: Path, name: str, fields: Mapping[str, Any]) -> str:
+def _script(file: YamlFile, at: str, name: str, fields: Mapping[str, Any]) -> str:
     script = fields.get("script", "")
     if not isinstance(script, str) or (name == READERS) != bool(script):
         raise ConfigError(
-            f"{path}: role '{READERS}' must set its script, a file or a module, and no other role "
+            f"{at}: role '{READERS}' must set its script, a file or a module, and no other role "
             f"can. Received: role '{name}' with {script!r}"
         )
-    return str((path.parent / script).resolve()) if script.endswith(".py") else script
+    return str((file.path.parent / script).resolve()) if script.endswith(".py") else script
 
 
-def _checked(content: object, names: tuple[str, ...], path: Path) -> dict[str, Any]:
-    if not isinstance(content, dict) or set(content) - set(names):
-        raise ConfigError(f"{path}: the fields must be from {names}. Received: {content!r}")
-    return content
-
-
-def _port(path: Path, name: str, value: object) -> int:
+def _port(file: YamlFile, name: str, value: object) -> int:
     if not _is_whole(value, 1) or int(str(value)) > 65535:
-        raise ConfigError(f"{path}: {name} must be a port, 1 to 65535. Received: {value!r}")
+        raise ConfigError(f"{file.at(name)} must be a port, 1 to 65535. Received: {value!r}")
     return int(str(value))
 
 

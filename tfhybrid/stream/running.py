@@ -11,6 +11,7 @@ from tfhybrid.cluster import local_launcher
 from tfhybrid.cluster.cluster_file import read_role
 from tfhybrid.cluster.node_options import make_token
 from tfhybrid.cluster.placed_processes import PlacedProcess
+from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.stream_settings import StreamSettings
 
@@ -27,7 +28,7 @@ def processes_of(config: Path) -> list[PlacedProcess]:
     Raises:
         ConfigError: The file is not valid, or has no trainers.
     """
-    settings = StreamSettings.read(config)
+    settings, file = StreamSettings.read(config), YamlFile(config)
     if not settings.trainers:
         raise ConfigError(
             f"{config} must name the trainers to start, for example trainers: {{ads: {{count: 2, "
@@ -40,7 +41,7 @@ def processes_of(config: Path) -> list[PlacedProcess]:
         PlacedProcess("provider", (*command, "provide", str(config))),
     ]
     for name, fields in settings.trainers.items():
-        role = read_role(config, name, fields)
+        role = read_role(file, fields, "trainers", name)
         for number in range(role.count):
             trainer = f"{name}-{number}"
             environment = {"TFHYBRID_STREAM": str(config), "TFHYBRID_STREAM_TRAINER": trainer}

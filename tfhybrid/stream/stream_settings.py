@@ -14,7 +14,7 @@ from tfhybrid._deprecated import renamed_fields, renamed_keys
 from tfhybrid.cluster.cluster_file import read_role
 from tfhybrid.cluster.node_options import read_token
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
-from tfhybrid.core.yaml_file import read_yaml
+from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.remote import Remote
@@ -110,11 +110,14 @@ class StreamSettings:
             ConfigError: The file cannot be read, is not YAML, lacks a field, or has a field that is
                 unknown or has an invalid value.
         """
-        fields = read_yaml(path)
+        file = YamlFile(path)
+        fields = file.check(_names(cls), renamed_keys(file.content, most_behind="max_behind"))
+        lease = renamed_keys(fields.get("lease", {}), most_rows="max_rows")
+        fields["lease"] = file.check(_names(LeaseLength), lease, "lease")
+        file.check(_names(Routes), fields.get("routes", {}), "routes")
+        for model, rules in fields.get("publish", {}).items():
+            file.check(_names(PublishRules), rules, "publish", model)
         try:
-            fields = renamed_keys(fields, most_behind="max_behind")
-            if "lease" in fields:
-                fields["lease"] = renamed_keys(fields["lease"], most_rows="max_rows")
             settings = cls(**fields)
             models = Routes(**settings.routes).models
             settings._check_addresses()
@@ -127,7 +130,7 @@ class StreamSettings:
                 )
             assert settings.native_policies is not None
             for name, role in settings.trainers.items():
-                read_role(Path(path), name, role)
+                read_role(file, role, "trainers", name)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not a valid stream.yaml: {error}") from error
         return settings
@@ -354,6 +357,10 @@ class StreamSettings:
             {name: self.remote_model(name, "offsets").saved for name in models},
             self.save_seconds / 10,
         )
+
+
+def _names(fields_of: type) -> list[str]:
+    return [each.name for each in dataclasses.fields(fields_of)]
 
 
 def _eviction(fields: dict[str, Any]) -> Eviction:

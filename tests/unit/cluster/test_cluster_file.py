@@ -64,9 +64,11 @@ def test_shards_have_an_old_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("roles: [", "cannot be read"),
+        ("roles: [", r"cluster\.yaml:1: expected the node content, but found '<stream end>'"),
+        ("port: 1\nroles: {}\nport: 2", r'cluster\.yaml:3: found duplicate key "port"'),
         ("- 1", r"the fields must be from.*Received: \[1\]"),
-        ("roles: {embedding: {}}\nprot: 1", r"the fields must be from.*prot"),
+        ("roles: {embedding: {}}\nprot: 1", r"yaml:2: prot: the fields must be from.*: 'prot'$"),
+        ("roles:\n  embedding:\n    cpu: 1", r"yaml:3: roles\.embedding\.cpu: .*: 'cpu'$"),
         ("roles: 3", "roles must map role names to fields. Received: 3"),
         ("roles: {}", "the role 'embedding', which owns the tables, is missing"),
         ("launcher: slurm\nroles: {embedding: {}}", "launcher must be one of.*Received: 'slurm'"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT
@@ -81,6 +82,26 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
     assert [told[-1][name]["pid"] for name in ("ending-0", "ending-1")] == [None, None]
     logs = tmp_path / "stream/processes"
     assert (logs / "ending-1.log").read_text() == "ending-1\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fsnyc": "never"}, r"yaml:\d+: fsnyc: the fields must be from"),
+        ({"lease": {"row": 2}}, r"yaml:\d+: lease\.row: the fields must be from"),
+        ({"publish": {"ads": {"where": "p"}}}, r"yaml:\d+: publish\.ads\.where: the fields must"),
+        ({"trainers": {"ads": {"cpu": 1}}}, r"yaml:\d+: trainers\.ads\.cpu: the fields must be"),
+        ({"columns": {"user": "int46"}}, "is not a valid stream.yaml"),
+    ],
+)
+def test_unknown_settings_are_refused(
+    tmp_path: Path, shm_directory: Path, settings: dict[str, object], message: str
+):
+    config = write_config(tmp_path, shm_directory)
+    written = yaml.safe_load(config.read_text()) | settings
+    config.write_text(yaml.safe_dump(written))
+    with pytest.raises(ConfigError, match=message):
+        running.processes_of(config)
 
 
 def test_what_cannot_be_run(tmp_path: Path, shm_directory: Path):

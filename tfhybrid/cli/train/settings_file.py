@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError
 
 from tfhybrid.cli.data.sample_format import format_of
 from tfhybrid.cli.train.train_settings import Settings
+from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 
 Location = tuple[str | int, ...]
@@ -33,17 +31,9 @@ class SettingsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = YamlFile(path)
         try:
-            self._tree: Any = YAML(typ="rt").load(path.read_text())
-        except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = 1 if mark is None else mark.line + 1
-            raise ConfigError(f"{path}:{line}: {error.problem or error.context}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        try:
-            self.settings = Settings.model_validate(self._tree)
+            self.settings = Settings.model_validate(self._file.content)
         except ValidationError as error:
             raise ConfigError("\n".join(map(self._message, error.errors()))) from error
 
@@ -53,7 +43,7 @@ class SettingsFile:
         Args:
             *location: Keys and indexes that lead to the setting, such as `"data", "batch_size"`.
         """
-        return f"{self._path}:{self._line(location)}: {'.'.join(map(str, location))}"
+        return self._file.at(*location)
 
     def sample_format(self) -> Any:
         """Returns the `tfhybrid.data.Format` that the settings of the data describe.
@@ -75,12 +65,12 @@ class SettingsFile:
         if error["type"] == "missing":
             suffix = ""
         message = error["msg"].removeprefix("Value error, ")
-        return f"{self.at(*location) or self._path}: {message[:1].lower()}{message[1:]}{suffix}"
+        return f"{self.at(*location)}: {message[:1].lower()}{message[1:]}{suffix}"
 
     def _in_file(self, location: Location) -> Location:
         """Drops the type names that pydantic adds to a location when it tries several types."""
         keys: list[str | int] = []
-        node = self._tree
+        node = self._file.content
         for number, each in enumerate(location):
             inside = isinstance(node, dict) and each in node
             inside = inside or (isinstance(node, list) and isinstance(each, int))
@@ -90,16 +80,3 @@ class SettingsFile:
             elif number == len(location) - 1 and isinstance(node, dict):
                 keys.append(each)  # the missing setting
         return tuple(keys)
-
-    def _line(self, location: Location) -> int:
-        """Returns the line of a setting, or of the section in which it is missing."""
-        node, line = self._tree, 1
-        for each in location:
-            if isinstance(node, CommentedMap) and each in node:
-                line = node.lc.key(each)[0] + 1
-            elif isinstance(node, CommentedSeq) and isinstance(each, int) and each < len(node):
-                line = node.lc.item(each)[0] + 1
-            else:
-                break
-            node = node[each]
-        return line

@@ -199,7 +199,7 @@ class EvictionSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_new_names(cls, fields: Any) -> Any:
-        return renamed_keys(fields, every="every_steps") if isinstance(fields, dict) else fields
+        return renamed_keys(fields, every="every_steps")
 
 
 class Storage(Section):
@@ -314,8 +314,6 @@ class Checkpoints(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_new_names(cls, fields: Any) -> Any:
-        if not isinstance(fields, dict):
-            return fields
         return renamed_keys(fields, full_every="full_every_saves")
 
 
