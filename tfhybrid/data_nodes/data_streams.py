@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tfhybrid._remote import remote
 from tfhybrid.data_nodes.dense_half import to_arrays
 from tfhybrid.data_nodes.elements import Leaf, flatten
 from tfhybrid.data_nodes.grouping import LABEL, by_label
-from tfhybrid.data_nodes.key_links import BatchId, SentKeys
+from tfhybrid.data_nodes.key_links import BatchId, KeyLinks, SentKeys
 from tfhybrid.data_nodes.splitting import Declared, split
 from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
 
@@ -23,34 +23,6 @@ UNKNOWN_LENGTH = -2  # `tf.data.UNKNOWN_CARDINALITY`
 # Calls a function of the job's script that makes a data set. Takes the name of the function, the
 # shard as (number, number of shards), and further arguments of the function.
 MakeDataset = Callable[[str, tuple[int, int], Mapping[str, Any]], Iterable[Any]]
-
-
-class Owners(Protocol):
-    """Connections to the embedding nodes that own the keys, such as `KeyLinks`."""
-
-    def send(self, message: SentKeys, keys: list[dict[str, np.ndarray]]) -> None:
-        """Sends every owner its keys of a batch, and waits until all owners hold them.
-
-        Args:
-            message: Description of the batch.
-            keys: Keys of each owner, int64, by table.
-
-        Raises:
-            StoreError: An owner is lost, or refuses the batch.
-        """
-
-    def drop(self, tickets: Sequence[int]) -> None:
-        """Tells all owners that they can free the keys of these batches.
-
-        Args:
-            tickets: Numbers of the batches.
-
-        Raises:
-            StoreError: An owner is lost.
-        """
-
-    def close(self) -> None:
-        """Closes the connections."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,10 +155,10 @@ class DataStream:
         connect: Function that connects to the owners that an epoch names.
     """
 
-    def __init__(self, make: MakeDataset, connect: Callable[[OpenedEpoch], Owners]) -> None:
+    def __init__(self, make: MakeDataset, connect: Callable[[OpenedEpoch], KeyLinks]) -> None:
         self._make = make
         self._connect = connect
-        self._owners: Owners | None = None
+        self._owners: KeyLinks | None = None
         self._reading: Reading | None = None
         self._dataset: Iterable[Any] = ()
         self._opened: OpenedEpoch | None = None  # with the owners of the latest `follow` call

@@ -9,8 +9,8 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import (
@@ -24,6 +24,7 @@ from tfhybrid.data_nodes.dense_half import from_arrays
 from tfhybrid.data_nodes.elements import Leaf, Structure
 from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.open_epochs import OpenEpochs
+from tfhybrid.data_nodes.pushed_rows import EngineRows
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.data_nodes.tickets import Holding, TicketBook
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError, TfhybridError
@@ -72,51 +73,6 @@ class _Epoch:
     given_up: bool = False
 
 
-class RowsSent(Protocol):
-    """Receiver of the rows that owners push to a trainer; it logs the versions that were read.
-
-    `begin` raises `TfhybridError` if an update failed. `forget` and `note` raise `StoreError` if
-    the read log cannot be written.
-    """
-
-    def begin(self, tables: Sequence[str]) -> dict[str, int]:
-        """Waits until all updates so far are applied, and returns each table's version, by name.
-
-        Args:
-            tables: Names of the tables.
-        """
-
-    def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
-        """Announces that the rows of a batch will be pushed.
-
-        Args:
-            ticket: Ticket of the batch.
-            versions: Version of each table after all updates before the batch, by name.
-            staleness: Maximum number of these updates that the rows may lack.
-        """
-
-    def forget(self, tickets: Sequence[int]) -> None:
-        """Frees the rows of batches that are looked up no more, given by their tickets."""
-
-    def name(self, ticket: int, batch: str) -> None:
-        """Tells the log of the versions that were read which batch has a ticket.
-
-        Args:
-            ticket: Ticket of the batch.
-            batch: Identity of the batch, the text of a `BatchId`.
-        """
-
-    def note(self, function: str) -> None:
-        """Logs how many updates rows lacked, at the end of an epoch of a data set.
-
-        Args:
-            function: Name of the function that makes the data set.
-        """
-
-    def row_bytes(self, table: str) -> int:
-        """Returns the size in bytes of a row of a table."""
-
-
 class Feed:
     """A data set that data nodes read for this trainer, one epoch at a time.
 
@@ -143,7 +99,7 @@ class Feed:
         number: int,
         dial: Dial,
         book: TicketBook,
-        rows: RowsSent,
+        rows: EngineRows,
         epochs: OpenEpochs,
     ) -> None:
         self._epochs = epochs

@@ -15,7 +15,7 @@ _log = logging.getLogger("tfhybrid.data_nodes")
 
 
 class EngineRows:
-    """Receiver of pushed rows in a trainer's engine; the `RowsSent` of a feed.
+    """Receiver of the rows that owners push to a trainer; it logs the versions that were read.
 
     Args:
         engine: Engine of the trainer.
