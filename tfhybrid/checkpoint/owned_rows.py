@@ -54,15 +54,8 @@ def together(hosts: Sequence[OwnedRows]) -> OwnedRows:
     Returns:
         The rows of the whole table, in the order of the hosts.
     """
-    frozen = [rows.frozen for rows in hosts]
     return OwnedRows(
-        frozen[0]._replace(
-            rows=sum(each.rows for each in frozen),
-            parts=sum(each.parts for each in frozen),
-            whole=all(each.whole for each in frozen),
-            removed=sum(each.removed for each in frozen),
-            event_time=max(each.event_time for each in frozen),
-        ),
+        FrozenTable.of_owners([rows.frozen for rows in hosts]),
         {name: file for rows in hosts for name, file in rows.files.items()},
         np.concatenate([rows.evicted for rows in hosts]),
     )

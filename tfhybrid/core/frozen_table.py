@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -26,6 +27,21 @@ class FrozenTable(NamedTuple):
     removed: int
     event_time: int
     decay: float
+
+    @classmethod
+    def of_owners(cls, owners: Sequence[FrozenTable]) -> FrozenTable:
+        """Returns the description of a whole table, whose rows several owners have.
+
+        Args:
+            owners: Description of each owner's rows; all have the same version.
+        """
+        return owners[0]._replace(
+            rows=sum(each.rows for each in owners),
+            parts=sum(each.parts for each in owners),
+            whole=all(each.whole for each in owners),
+            removed=sum(each.removed for each in owners),
+            event_time=max(each.event_time for each in owners),
+        )
 
 
 class TableFile(NamedTuple):

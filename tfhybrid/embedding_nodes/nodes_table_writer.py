@@ -102,13 +102,7 @@ class NodesTableWriter(TableWriter):
         self._nodes.settle(self._name)
         of_nodes = self._each(TableWriter.freeze, cursor, only_changed=only_changed and not lost)
         self._frozen[self._name] = of_nodes
-        return of_nodes[0]._replace(
-            rows=sum(each.rows for each in of_nodes),
-            parts=sum(each.parts for each in of_nodes),
-            whole=all(each.whole for each in of_nodes),
-            removed=sum(each.removed for each in of_nodes),
-            event_time=max(each.event_time for each in of_nodes),
-        )
+        return FrozenTable.of_owners(of_nodes)
 
     @override
     def return_changes(self) -> None:
