@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable
@@ -42,9 +43,11 @@ _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
-# Groups of the options in the help.
-_TABLES, _JOB, _STEP = "Tables", "Hosts", "Steps"
-_FILES = "Files instead of --rows"
+# Options in the groups of the help.
+_table, _host, _step, _file = (
+    functools.partial(typer.Option, rich_help_panel=group)
+    for group in ("Tables", "Hosts", "Steps", "Files instead of --rows")
+)
 _PARTS = ("model", "tables", "link")  # parts of a step; they do not overlap
 _MEASURED_ROWS = 5_000_000  # per table: more rows take long to write, and change a step little
 # Options that only go with --rows, and options that only go with --data.
@@ -65,152 +68,81 @@ def plan(
         list[str] | None, typer.Argument(metavar="FILES", help="More files of --data.")
     ] = None,
     rows: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N", rich_help_panel=_TABLES, help="Final number of rows of a table, as in 50M."
-        ),
+        str | None, _table(metavar="N", help="Final number of rows of a table, as in 50M.")
     ] = None,
-    dim: Annotated[
-        int,
-        typer.Option(
-            min=1, max=65536, metavar="N", rich_help_panel=_TABLES, help="Length of an embedding."
-        ),
-    ] = 16,
+    dim: Annotated[int, _table(min=1, max=65536, metavar="N", help="Length of an embedding.")] = 16,
     optimizer: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=_TABLES,
-            help=f"Optimizer of the tables: {', '.join(_STATES)}.",
-        ),
+        str, _table(metavar="NAME", help=f"Optimizer of the tables: {', '.join(_STATES)}.")
     ] = "adam",
-    tables: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", rich_help_panel=_TABLES, help="Number of equal tables."),
-    ] = 1,
+    tables: Annotated[int, _table(min=1, metavar="N", help="Number of equal tables.")] = 1,
     history: Annotated[
-        bool,
-        typer.Option(
-            "--history", rich_help_panel=_TABLES, help="Add the memory of admission or eviction."
-        ),
+        bool, _table("--history", help="Add the memory of admission or eviction.")
     ] = False,
     sharded: Annotated[
         bool,
-        typer.Option(
-            "--sharded",
-            rich_help_panel=_TABLES,
-            help="Shard the tables (placement=Sharded()): each row is on one host.",
+        _table(
+            "--sharded", help="Shard the tables (placement=Sharded()): each row is on one host."
         ),
     ] = False,
     cache: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel=_TABLES,
-            help="Cache of tables in files, FileTier(cache_bytes=), as in 2G.",
-        ),
+        _table(metavar="BYTES", help="Cache of tables in files, FileTier(cache_bytes=), as in 2G."),
     ] = None,
     pass_batches: Annotated[
         int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            rich_help_panel=_TABLES,
-            help="Batches of a pass, data.announce(batches=); needs --sharded.",
+        _table(
+            min=0, metavar="N", help="Batches of a pass, data.announce(batches=); needs --sharded."
         ),
     ] = 0,
-    hosts: Annotated[
-        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Number of hosts.")
-    ] = 1,
-    ranks: Annotated[
-        int, typer.Option(min=1, metavar="N", rich_help_panel=_JOB, help="Ranks on each host.")
-    ] = 1,
+    hosts: Annotated[int, _host(min=1, metavar="N", help="Number of hosts.")] = 1,
+    ranks: Annotated[int, _host(min=1, metavar="N", help="Ranks on each host.")] = 1,
     link: Annotated[
         float,
-        typer.Option(
-            min=0.001,
-            metavar="GBIT",
-            rich_help_panel=_JOB,
-            help="Speed of the network link of a host, in Gbit/s.",
-        ),
+        _host(min=0.001, metavar="GBIT", help="Speed of the network link of a host, in Gbit/s."),
     ] = 10.0,
     cores: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            metavar="N",
-            rich_help_panel=_JOB,
-            show_default="as many as here",
-            help="Cores of each host.",
-        ),
+        _host(min=0.1, metavar="N", show_default="as many as here", help="Cores of each host."),
     ] = None,
-    batch: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=_STEP, help="Samples in the batch of a rank."
-        ),
-    ] = 4096,
-    keys: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=_STEP, help="Keys of a sample in each table."
-        ),
-    ] = 1,
+    batch: Annotated[int, _step(min=1, metavar="N", help="Samples in the batch of a rank.")] = 4096,
+    keys: Annotated[int, _step(min=1, metavar="N", help="Keys of a sample in each table.")] = 1,
     zipf: Annotated[
         float,
-        typer.Option(
+        _step(
             min=0,
             metavar="X",
-            rich_help_panel=_STEP,
             help="Skew of the keys: the k-th key is as frequent as k**-X; 0 if all are equal.",
         ),
     ] = 1.0,
     bfloat16: Annotated[
-        bool,
-        typer.Option(
-            "--bfloat16", rich_help_panel=_STEP, help='Send gradients as wire_dtype="bfloat16".'
-        ),
+        bool, _step("--bfloat16", help='Send gradients as wire_dtype="bfloat16".')
     ] = False,
     model_ms: Annotated[
         float,
-        typer.Option(
+        _step(
             "--model-ms",
             min=0,
             metavar="MS",
-            rich_help_panel=_STEP,
             help="Time of a step of the model without tables, in milliseconds.",
         ),
     ] = 0.0,
     measure: Annotated[
         bool,
-        typer.Option(
-            "--measure",
-            rich_help_panel=_STEP,
-            help="Run the ranks of one host here without a model, and measure a step.",
+        _step(
+            "--measure", help="Run the ranks of one host here without a model, and measure a step."
         ),
     ] = False,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILES",
-            rich_help_panel=_FILES,
-            help="Files or patterns whose ids to count, instead of --rows.",
-        ),
+        _file(metavar="FILES", help="Files or patterns whose ids to count, instead of --rows."),
     ] = None,
     format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            rich_help_panel=_FILES,
-            help=f"Format of --data: {', '.join(FORMATS)}.",
-        ),
+        str, _file("--format", metavar="NAME", help=f"Format of --data: {', '.join(FORMATS)}.")
     ] = "parquet",
     shared: Annotated[
         list[str] | None,
-        typer.Option(
+        _file(
             metavar="TABLE=A,B",
-            rich_help_panel=_FILES,
             help="Table that several features of --data share, as in items=item,liked; repeatable.",
         ),
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -20,105 +21,58 @@ FORMATS = {
     "parquet": ("Parquet", "parquet"),
 }
 
-_COLUMNS = "Columns of the files"
-_LAYOUT = "Layout of the files"
+# Options in the two groups of the help.
+_column = functools.partial(typer.Option, rich_help_panel="Columns of the files")
+_layout = functools.partial(typer.Option, rich_help_panel="Layout of the files")
 
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of keys, whole numbers."),
-]
-Strings = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of strings, hashed to keys."
-    ),
-]
+Features = Annotated[str | None, _column(metavar="A,B", help="Columns of keys, whole numbers.")]
+Strings = Annotated[str | None, _column(metavar="A,B", help="Columns of strings, hashed to keys.")]
 Lists = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B", rich_help_panel=_COLUMNS, help="Columns with any number of keys per sample."
-    ),
+    str | None, _column(metavar="A,B", help="Columns with any number of keys per sample.")
 ]
-Dense = Annotated[
-    str | None, typer.Option(metavar="A,B", rich_help_panel=_COLUMNS, help="Columns of numbers.")
-]
+Dense = Annotated[str | None, _column(metavar="A,B", help="Columns of numbers.")]
 LabelColumns = Annotated[
     str | None,
-    typer.Option(
-        "--label",
-        metavar="A,B",
-        rich_help_panel=_COLUMNS,
-        show_default="label",
-        help="Label column, or several.",
-    ),
+    _column("--label", metavar="A,B", show_default="label", help="Label column, or several."),
 ]
 LabelKind = Annotated[
     str | None,
-    typer.Option(
+    _column(
         metavar="KIND",
-        rich_help_panel=_COLUMNS,
         show_default="click",
         help="Kind of the labels: click (0 or 1), number, or class (whole numbers from 0).",
     ),
 ]
 Positive = Annotated[
     float | None,
-    typer.Option(
-        metavar="X",
-        rich_help_panel=_COLUMNS,
-        help="Threshold of clicks: the label is 1 if the column is at least X, else 0.",
+    _column(
+        metavar="X", help="Threshold of clicks: the label is 1 if the column is at least X, else 0."
     ),
 ]
 MissingKey = Annotated[
-    int | None,
-    typer.Option(
-        metavar="KEY",
-        rich_help_panel=_LAYOUT,
-        show_default="an error",
-        help="Key for a missing value.",
-    ),
+    int | None, _layout(metavar="KEY", show_default="an error", help="Key for a missing value.")
 ]
 MissingValue = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X",
-        rich_help_panel=_LAYOUT,
-        show_default="an error",
-        help="Number for a missing value.",
-    ),
+    float | None, _layout(metavar="X", show_default="an error", help="Number for a missing value.")
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
+    _layout(
         metavar="A,B",
-        rich_help_panel=_LAYOUT,
         show_default="the first line",
         help="All columns of CSV files without a header.",
     ),
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
-        metavar="CHAR",
-        rich_help_panel=_LAYOUT,
-        show_default="a comma",
-        help="Separator of the columns of CSV.",
-    ),
+    _layout(metavar="CHAR", show_default="a comma", help="Separator of the columns of CSV."),
 ]
 Separator = Annotated[
     str | None,
-    typer.Option(
-        metavar="CHAR",
-        rich_help_panel=_LAYOUT,
-        show_default="|",
-        help="Separator of the keys of a list in CSV.",
-    ),
+    _layout(metavar="CHAR", show_default="|", help="Separator of the keys of a list in CSV."),
 ]
 Bucketize = Annotated[
-    bool | None,
-    typer.Option(
-        "--bucketize", rich_help_panel=_COLUMNS, help="Read Criteo's numbers as features."
-    ),
+    bool | None, _column("--bucketize", help="Read Criteo's numbers as features.")
 ]
 
 
