@@ -13,9 +13,9 @@ from tensorflow import keras
 
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.config import TableConfig
-from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.errors import ConfigError, NameTakenError, UnsupportedError
 from tfhybrid.job import current_job
-from tfhybrid.layers import feature_inputs, table_lookup
+from tfhybrid.layers import abandoned_tables, feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.store import Table
@@ -89,6 +89,8 @@ class EmbeddingCollection(keras.layers.Layer):
         self._opened: dict[str, Table] = {}
         self._proxies: dict[str, TableProxy] = {}
         self._on_device: DeviceRows | None = None
+        self._has_been_called = False
+        self._is_abandoned = False
 
     @property
     def features(self) -> list[str]:
@@ -122,7 +124,7 @@ class EmbeddingCollection(keras.layers.Layer):
             StoreError: A table cannot be opened; see `tfhybrid.Table`.
             ConfigError: The leader created the table with another shape.
         """
-        current_job()
+        engine = current_job().engine.number
         if self.compute_dtype == "float16":
             raise UnsupportedError(
                 "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
@@ -130,7 +132,9 @@ class EmbeddingCollection(keras.layers.Layer):
             )
         for name, config in self._recipes.items():
             if name not in self._opened:
-                self._opened[name] = Table(self._prefix + name, config)
+                self._opened[name] = abandoned_tables.take_or_open(
+                    engine, self._prefix + name, config
+                )
             self._proxies[name] = _proxy(self._opened[name], config.trainable)
             if IS_KERAS_3 and not self.trainable:
                 # Variables created after `trainable=False` was set would stay trainable.
@@ -143,6 +147,31 @@ class EmbeddingCollection(keras.layers.Layer):
         if on_device and self._on_device is None:
             self._on_device = DeviceRows(on_device)
         self.built = True
+
+    # AutoGraph would inspect every line, although nothing needs a conversion.
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Builds the layer and calls `call`. Raises as they do.
+
+        If the first call fails, the next layer with the same settings takes over the tables.
+        """
+        if self._is_abandoned:
+            if gone := abandoned_tables.take_back(self._opened):
+                raise NameTakenError(
+                    f"The first call of {self.name} failed, and another layer has taken over its "
+                    f"tables {gone}: use that layer"
+                )
+            self._is_abandoned = False
+        is_first = not self._has_been_called
+        try:
+            outputs = super().__call__(*args, **kwargs)
+        except Exception:
+            if is_first and self._opened:
+                abandoned_tables.abandon(self._opened, self._recipes)
+                self._is_abandoned = True
+            raise
+        self._has_been_called = True
+        return outputs
 
     def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:
         """Looks up the keys, and combines embeddings.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
+from tfhybrid.layers import float_keys
 from tfhybrid.ops.lookup import FeatureKeys
 
 _log = logging.getLogger("tfhybrid.layers")
@@ -28,18 +29,36 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
         ConfigError: The keys are not int32 or int64, have the wrong shape for the combiner, or
             there are weights or sparse keys without a combiner.
         tf.errors.InvalidArgumentError: When the op runs, a sample does not have as many weights as
-            keys.
+            keys, or keys that were fed as floats are too large for them.
     """
-    if config.combiner is None:
-        return _one_by_one(feature, config, inputs, weights)
+    with tf.control_dependencies(float_keys.checks_of(feature, inputs)):
+        if config.combiner is None:
+            return _one_by_one(feature, config, inputs, weights)
+        return _in_bags(feature, config, inputs, weights)
+
+
+def _in_bags(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
+    """Returns the keys of a feature with a combiner."""
+    inputs, weights = _in_order(inputs), _in_order(weights)
     bags = _as_bags(feature, inputs)
     keys = _cut(bags, config)
     splits = tf.cast(keys.row_splits, tf.int64)
     if weights is not None:
         of_keys = _as_bags(feature, weights)
         with tf.control_dependencies(_check_weights(feature, bags, of_keys)):
+            checks = _check_columns(feature, inputs, weights)
+        with tf.control_dependencies(checks):
             weights = tf.cast(_cut(of_keys, config).values, tf.float32)
     return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
+
+
+def _in_order(inputs: Any) -> Any:
+    """Returns a sparse tensor with its values in the order of rows and columns.
+
+    TensorFlow does not demand an order, and a client of a SavedModel may send any.
+    """
+    # Only sorts what is out of order.
+    return tf.sparse.reorder(inputs) if isinstance(inputs, tf.SparseTensor) else inputs
 
 
 def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
@@ -68,8 +87,9 @@ def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
     if isinstance(inputs, tf.RaggedTensor):
         return inputs
     if isinstance(inputs, tf.SparseTensor):
-        rows = inputs.dense_shape[0]
-        splits = tf.ragged.segment_ids_to_row_splits(inputs.indices[:, 0], rows, tf.int64)
+        # Not segment_ids_to_row_splits, which has no deterministic form on GPUs.
+        row_numbers = tf.range(inputs.dense_shape[0] + 1)
+        splits = tf.searchsorted(inputs.indices[:, 0], row_numbers, out_type=tf.int64)
         return tf.RaggedTensor.from_row_splits(inputs.values, splits, validate=False)
     batch, length = tf.unstack(tf.shape(inputs, tf.int64))
     splits = tf.range(batch + 1) * length
@@ -83,6 +103,15 @@ def _check_weights(
     message = f"Feature '{feature}' must have one weight per key in every sample."
     splits = tf.cast(weights.row_splits, keys.row_splits.dtype)
     check = tf.debugging.assert_equal(keys.row_splits, splits, f"{message} Received: row splits of")
+    return [] if check is None else [check]
+
+
+def _check_columns(feature: str, keys: Any, weights: Any) -> list[tf.Operation]:
+    """Returns assertions that fail if sparse weights have other positions than sparse keys."""
+    if not (isinstance(keys, tf.SparseTensor) and isinstance(weights, tf.SparseTensor)):
+        return []
+    message = f"The weights of feature '{feature}' must have the indices of its keys. Received:"
+    check = tf.debugging.assert_equal(keys.indices, weights.indices, message)
     return [] if check is None else [check]
 
 
