@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tensorflow import keras
 
@@ -29,7 +31,7 @@ def start(
     optimizer: str = "adam",
     dim: int = 6,
     features: list[str] = FEATURES,
-    dense_optimizer: type[keras.optimizers.Optimizer] = keras.optimizers.Adam,
+    dense_optimizer: Callable[[float], keras.optimizers.Optimizer] = keras.optimizers.Adam,
     expected_rows: int | None = None,
     storage: tfhybrid.FileTier | None = None,
 ) -> keras.Model:

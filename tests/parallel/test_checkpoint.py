@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -424,15 +425,25 @@ def test_state_of_another_sparse_optimizer_is_dropped(saved, optimizer, caplog):
     fit(model, 2, Position(1, 0))
 
 
-def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
-    model = start(dense_optimizer=keras.optimizers.SGD)
+@pytest.mark.parametrize(
+    ("optimizer", "warning"),
+    [
+        (keras.optimizers.SGD, "optimizer Adam: its state is dropped, SGD starts fresh"),
+        (
+            functools.partial(keras.optimizers.Adam, amsgrad=True),
+            "optimizer Adam with other settings: its state is dropped, Adam starts fresh",
+        ),
+    ],
+)
+def test_state_of_another_dense_optimizer_is_dropped(saved, optimizer, warning, caplog):
+    model = start(dense_optimizer=optimizer)
     checkpoint.restore(model, saved.directory)
     restored = rows_and_weights(model)
     for name, value in saved.rows_and_weights.items():
         np.testing.assert_array_equal(restored[name], value)
     assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
     if distributed.rank() == 0:
-        assert "optimizer Adam: its state is dropped, SGD starts fresh" in caplog.text
+        assert warning in caplog.text
     fit(model, 2, Position(1, 0))
 
 

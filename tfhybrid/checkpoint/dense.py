@@ -76,10 +76,14 @@ def names(model: keras.Model) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """Variables of a model, each with the array that `assign` would give to the variable."""
+    """Variables of a model, each with the array that `assign` would give to the variable.
+
+    `optimizer` tells whether the optimizer's variables are among them.
+    """
 
     pairs: list[tuple[Any, np.ndarray]]
     random_state: RandomState | None
+    optimizer: bool
 
     def assign(self) -> None:
         """Assigns the arrays to the variables, and sets the random generators of this process."""
@@ -99,7 +103,8 @@ def match(
         arrays: Arrays by name.
         ranks: Number of ranks that saved. If this job has another number, all ranks take rank 0's
             per-rank variables, and the process's random generators stay unchanged.
-        optimizer: Whether to match the optimizer's variables, too.
+        optimizer: Whether to match the optimizer's variables, too, unless other settings, such as
+            `amsgrad`, gave the saved optimizer other variables.
 
     Returns:
         The variables with their arrays; `Matched.assign` then changes the model.
@@ -109,12 +114,15 @@ def match(
     """
     same_ranks = ranks == distributed.size()
     rank = distributed.rank() if same_ranks else 0
+    state = state_of(model.optimizer)
+    optimizer = optimizer and _fit(state, arrays, _saved("optimizer", arrays))
     pairs = [
         *_matched("weights", _common(model), arrays),
-        *(_matched("optimizer", state_of(model.optimizer), arrays) if optimizer else ()),
+        *(_matched("optimizer", state, arrays) if optimizer else ()),
         *_matched(f"rank/{rank}/own", _own(model), arrays),
     ]
-    return Matched(pairs, RandomState.of(arrays, f"rank/{rank}/") if same_ranks else None)
+    random = RandomState.of(arrays, f"rank/{rank}/") if same_ranks else None
+    return Matched(pairs, random, optimizer)
 
 
 def _common(model: keras.Model) -> list[Any]:
@@ -135,13 +143,31 @@ def _numbered(group: str, variables: list[Any]) -> list[str]:
     return [f"{group}/{i:04d}" for i in range(len(variables))]
 
 
+def _saved(group: str, arrays: dict[str, np.ndarray]) -> list[str]:
+    return sorted(name for name in arrays if name.startswith(f"{group}/"))
+
+
+def _fit(variables: list[Any], arrays: dict[str, np.ndarray], saved: list[str]) -> bool:
+    """Returns whether arrays have the shapes and types of variables, in the same order."""
+    return _of_variables(variables) == _of_arrays(arrays, saved)
+
+
+def _of_variables(variables: list[Any]) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in variables]
+
+
+def _of_arrays(
+    arrays: dict[str, np.ndarray], saved: list[str]
+) -> list[tuple[tuple[int, ...], str]]:
+    return [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
+
+
 def _matched(
     group: str, variables: list[Any], arrays: dict[str, np.ndarray]
 ) -> list[tuple[Any, np.ndarray]]:
-    saved = sorted(name for name in arrays if name.startswith(f"{group}/"))
-    expected = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in variables]
-    received = [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
-    if expected != received:
+    saved = _saved(group, arrays)
+    if not _fit(variables, arrays, saved):
+        expected, received = _of_variables(variables), _of_arrays(arrays, saved)
         raise CheckpointError(
             f"The checkpoint's {group} do not fit the model, which has {len(expected)} arrays "
             f"{expected}. Received: {len(received)} arrays {received}"

@@ -163,7 +163,7 @@ class DenseKeeper:
     def _variables(self) -> list[Any]:
         boundary = self._model.optimizer.distributed_step.boundary
         counted: list[Any] = [] if boundary is None else [boundary.total]
-        generator = tf.random.get_global_generator()
+        generator = random_state.global_generator()
         return [*counted, *dense.variables_of(self._model), generator.state]
 
     def _batches(self) -> int:

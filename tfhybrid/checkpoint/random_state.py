@@ -6,6 +6,7 @@ The states of Keras's seed generators are among a model's variables.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from typing import Any
 
@@ -17,6 +18,25 @@ from tfhybrid.errors import CheckpointError
 _NAMES = ("random/python", "random/numpy", "random/tensorflow")
 
 
+def global_generator() -> tf.random.Generator:
+    """Returns TensorFlow's global generator, or a stand-in if the program may not have one.
+
+    With `tf.config.experimental.enable_op_determinism()` there is only a global generator that the
+    program itself has set. Nothing draws from the stand-in, and `RandomState.assign` does not set
+    it.
+    """
+    try:
+        return tf.random.get_global_generator()
+    except RuntimeError:
+        return _stand_in()
+
+
+@functools.cache
+def _stand_in() -> tf.random.Generator:
+    with tf.init_scope():
+        return tf.random.Generator.from_state([0, 0, 0], alg="philox")
+
+
 def gather() -> dict[str, np.ndarray]:
     """Returns the states of this process's random generators as arrays, by name.
 
@@ -24,7 +44,7 @@ def gather() -> dict[str, np.ndarray]:
     """
     _, words, gauss = random.getstate()
     numpy = np.random.get_state(legacy=False)
-    generator = tf.random.get_global_generator()
+    generator = global_generator()
     arrays = (
         # Doubles represent the 32-bit words exactly. The last number tells whether Python's
         # generator holds a spare Gaussian number.
@@ -83,4 +103,5 @@ class RandomState:
         """Sets this process's generators to these states."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
-        tf.random.set_global_generator(self.tensorflow)
+        if np.any(self.tensorflow.state.numpy()):
+            tf.random.set_global_generator(self.tensorflow)

@@ -296,7 +296,8 @@ class _Restoring:
             self._load_tables(checked, track)
         if checked.weights is not None:
             checked.weights.assign()
-            self._check_optimizer(manifest)
+            if not checked.weights.optimizer:
+                self._start_optimizer(manifest)
 
     def check_rows(self, manifest: Manifest) -> None:
         """Checks that the hosts have all rows after `load`; every rank must call it."""
@@ -340,18 +341,19 @@ class _Restoring:
         same = manifest.optimizer == type(self.model.optimizer).__name__
         return dense.match(self.model, arrays, manifest.ranks, optimizer=same)
 
-    def _check_optimizer(self, manifest: Manifest) -> None:
-        """Continues the count of steps if the saved optimizer was another one; logs a warning."""
+    def _start_optimizer(self, manifest: Manifest) -> None:
+        """Continues the count of steps of an optimizer that starts fresh; logs a warning."""
         mine = type(self.model.optimizer).__name__
-        if manifest.optimizer != mine:
-            self.model.optimizer.iterations.assign(manifest.step)
-            if distributed.rank() == 0:
-                _log.warning(
-                    "%s was saved with the optimizer %s: its state is dropped, %s starts fresh",
-                    self.folder,
-                    manifest.optimizer,
-                    mine,
-                )
+        self.model.optimizer.iterations.assign(manifest.step)
+        if distributed.rank() == 0:
+            settings = " with other settings" if manifest.optimizer == mine else ""
+            _log.warning(
+                "%s was saved with the optimizer %s%s: its state is dropped, %s starts fresh",
+                self.folder,
+                manifest.optimizer,
+                settings,
+                mine,
+            )
 
     def _load_table(self, table: Table, manifest: Manifest, updates: Sequence[TableUpdate]) -> None:
         entry = manifest.tables[table.name]
