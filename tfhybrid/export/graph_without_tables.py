@@ -18,7 +18,10 @@ from tensorflow import keras
 from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ExportError
 from tfhybrid.export.loaded_graph import TABLES
-from tfhybrid.export.serving_model import Signature, named_outputs, refuse_foreign, vocabularies
+from tfhybrid.export.serving_model import named_outputs, refuse_foreign
+from tfhybrid.export.signature import Signature
+from tfhybrid.export.versions import local_folder
+from tfhybrid.export.vocabularies import vocabularies
 from tfhybrid.layers import table_lookup
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import Table
@@ -40,7 +43,7 @@ def serving_graph(model: keras.Model, path: str | os.PathLike[str], *, inputs: A
         The folder.
 
     Raises:
-        ConfigError: The model is not built, or its inputs are unknown.
+        ConfigError: The model is not built, its inputs are unknown, or `path` is an address.
         ExportError: Stock TensorFlow cannot run the model, or the folder could not be written.
 
     Example:
@@ -49,7 +52,7 @@ def serving_graph(model: keras.Model, path: str | os.PathLike[str], *, inputs: A
     tfhybrid.export.serving_graph(model, "/srv/graphs/ads/1")
     ```
     """
-    folder = Path(path)
+    folder = local_folder(path)
     graph = _Graph(model, Signature(model, inputs))
     try:
         with storage.appearing(folder) as unfinished:
@@ -103,7 +106,7 @@ class _Graph(tf.Module):
         # In the order of online training's publications.
         weights = [*model.trainable_variables, *model.non_trainable_weights]
         self.dense = [_tensor_of(each) for each in weights if not isinstance(each, TableProxy)]
-        self.vocabularies = list(vocabularies(model))
+        self.vocabularies = vocabularies(model)
 
 
 def _tensor_of(variable: Any) -> tf.Variable:

@@ -17,7 +17,8 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import ConfigError, ExportError, TfhybridError
 from tfhybrid.export import streamed, versions
-from tfhybrid.export.serving_model import ServingModel, Signature
+from tfhybrid.export.serving_model import ServingModel
+from tfhybrid.export.signature import Signature
 from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.store import Table
@@ -62,7 +63,8 @@ def saved_model(
         model that returns a dict.
 
     Raises:
-        ConfigError: An argument is invalid, or the model's inputs are unknown.
+        ConfigError: An argument is invalid, `path` is an address such as `gs://`, or the model's
+            inputs are unknown.
         ExportError: On all ranks: stock TensorFlow cannot run the model, or writing failed. No
             folder appeared.
 
@@ -73,13 +75,14 @@ def saved_model(
     ```
     """
     _check(version, unseen, min_norm)
+    directory = versions.local_folder(path)
     signature = Signature(model, inputs)
     tables = tables_of(model)
 
     def write() -> Path | None:
         if distributed.rank() > 0:
             return None
-        folder = versions.choose(Path(path), version)
+        folder = versions.choose(directory, version)
         started = time.monotonic()
         with storage.appearing(folder) as unfinished, contextlib.ExitStack() as open_files:
 
@@ -99,9 +102,15 @@ def saved_model(
 
     try:
         folder = distributed.together(write)
-    # TensorFlow raises an AssertionError if a resource cannot be saved.
-    except (TfhybridError, OSError, tf.errors.OpError, AssertionError) as error:
+    except (TfhybridError, OSError, tf.errors.OpError) as error:
         raise ExportError(f"'{model.name}' could not be exported to {path}. {error}") from error
+    # TensorFlow raises an AssertionError if a resource cannot be saved.
+    except AssertionError as error:
+        raise ExportError(
+            f"'{model.name}' could not be exported to {path}. It uses a lookup table or another "
+            "resource of TensorFlow that is no attribute of a layer: assign it to one, or to a "
+            f"list or dict there. {error}"
+        ) from error
     return distributed.broadcast_object(folder)
 
 

@@ -6,9 +6,33 @@ PATH/.4.unfinished/      being written; Serving ignores it (checkpoint.storage.a
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from tfhybrid.errors import ExportError
+from tfhybrid.errors import ConfigError, ExportError
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """Returns the path of a folder for an export.
+
+    Args:
+        path: Local or mounted folder.
+
+    Raises:
+        ConfigError: The path is an address such as `gs://bucket/model`.
+
+    Example:
+
+    >>> local_folder("exported/click_model")
+    PosixPath('exported/click_model')
+    """
+    text = os.fspath(path)
+    if "://" in text:
+        raise ConfigError(
+            "An export needs a local or mounted folder, from which you can copy it to a bucket. "
+            f"Received: {text!r}"
+        )
+    return Path(text)
 
 
 def versions(path: Path) -> list[int]:

@@ -42,6 +42,7 @@ class StockExport:
         keep: Number of versions to keep; older ones are deleted. Default 2.
 
     Raises:
+        ConfigError: `path` is an address such as `gs://`.
         ExportError: The folder has no serving graph.
         CorruptFileError: The folder contains something else.
     """
@@ -56,7 +57,7 @@ class StockExport:
     ) -> None:
         self._reader = reader
         self._graph = load_graph(graph)
-        self._path = Path(path)
+        self._path = versions.local_folder(path)
         self._keep = keep
         self._number = -1  # number of the publication that was written last
 
