@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfhybrid.errors import UnsupportedError
 from tfhybrid.ops._library import OPS
 
 
@@ -157,6 +158,7 @@ def lookup(
 @tf.RegisterGradient("TfhybridLookup")
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
     """Returns slices as `tf.nn.embedding_lookup` does, but with the gradients of a key summed."""
+    _refuse_loops(op)
     count = len(op.get_attr("dims"))
     combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
     bags = len([combiner for combiner in combiners if combiner])
@@ -188,6 +190,25 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
         tables, features, by_number, gradients[:embeddings], side_by_side=side_by_side
     )
     return slices + [None] * (len(op.inputs) - count)
+
+
+def _refuse_loops(op: Any) -> None:
+    """Refuses the gradient of a lookup in a loop of TensorFlow, if the tape is outside of the loop.
+
+    TensorFlow adds up the gradients of a loop's iterations in a dense tensor of the variable's
+    shape, which a table does not have.
+    """
+    graph: Any = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if "WhileBodyGrad" in type(graph).__name__:
+            tables = sorted({name.decode() for name in op.get_attr("tables")})
+            raise UnsupportedError(
+                "A lookup in a loop of TensorFlow (tf.while_loop, tf.map_fn, tf.scan, "
+                "tf.vectorized_map, `for` over a tensor, keras.layers.RNN) has no gradient. Look "
+                "up the keys of all iterations before the loop, and let the loop read the "
+                f"embeddings. Received: a lookup of {tables}"
+            )
+        graph = getattr(graph, "outer_graph", None)
 
 
 def gradients_of_tables(
@@ -232,8 +253,19 @@ def gradients_of_tables(
     samples = _samples(features[0])
     for first, keys, values in zip(firsts.values(), by_number.distinct, sums, strict=True):
         shape = tf.stack([samples, tf.constant(tables[first].dim, tf.int64)])
-        slices[first] = tf.IndexedSlices(values, keys, shape)
+        slices[first] = tf.IndexedSlices(values, _in_this_graph(keys), shape)
     return slices
+
+
+def _in_this_graph(keys: tf.Tensor) -> tf.Tensor:
+    """Returns keys as a tensor of the current graph.
+
+    The gradient of a `tf.function` that is called outside of a graph is a graph of its own, which
+    cannot return a tensor of another.
+    """
+    if tf.executing_eagerly() or keys.graph is tf.compat.v1.get_default_graph():
+        return keys
+    return tf.identity(keys)
 
 
 def _samples(feature: FeatureKeys) -> tf.Tensor:
