@@ -8,6 +8,8 @@ from tensorflow import keras
 
 from tfhybrid.checkpoint import broken_epoch
 from tfhybrid.errors import ConfigError
+from tfhybrid.layers.table_proxy import TableProxy
+from tfhybrid.optimizers.fit_callbacks import refuse_incomplete_savers
 
 
 class CollectiveCallback(keras.callbacks.Callback):
@@ -19,7 +21,12 @@ class CollectiveCallback(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Registers the callback, so that it also runs in steps without a batch of this rank."""
+        """Registers the callback, so that it also runs in steps without a batch of this rank.
+
+        Raises:
+            UnsupportedError: Another callback would save the model without its tables.
+        """
+        refuse_incomplete_savers([w for w in self.model.weights if isinstance(w, TableProxy)])
         if self._step is not None and self not in self._step.idle_callbacks:
             self._step.idle_callbacks.append(self)
 

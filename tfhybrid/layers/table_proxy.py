@@ -52,11 +52,11 @@ class TableProxy(_Variable):
 
     def assign(self, value: Any, *options: Any, **named: Any) -> NoReturn:
         """Raises `UnsupportedError`, for `set_weights` and `restore_best_weights=True`."""
-        raise self._refuse("set")
+        raise self.refuse("set")
 
     def numpy(self) -> NoReturn:
         """Raises `UnsupportedError`, for `get_weights` and `restore_best_weights=True`."""
-        raise self._refuse("copied")
+        raise self.refuse("copied")
 
     @property
     def overwrite_with_gradient(self) -> NoReturn:
@@ -70,7 +70,7 @@ class TableProxy(_Variable):
 
     def _serialize_to_tensors(self) -> NoReturn:
         """Refuses `model.export` and `tf.saved_model.save`; part of TensorFlow's Trackable."""
-        raise self._refuse("saved")
+        raise self.refuse("saved")
 
     def _refuse_optimizer(self) -> UnsupportedError:
         return UnsupportedError(
@@ -79,7 +79,12 @@ class TableProxy(_Variable):
             "rank too."
         )
 
-    def _refuse(self, verb: str) -> UnsupportedError:
+    def refuse(self, verb: str) -> UnsupportedError:
+        """Returns the error for Keras's own ways to read and write the weights of a model.
+
+        Args:
+            verb: Participle of what would be done with the rows, such as `"copied"`.
+        """
         return UnsupportedError(
             f"The rows of table '{self.table.name}' are in shared memory and are not {verb} with "
             "the weights of the model: the result would mix two states of it (get_weights, "

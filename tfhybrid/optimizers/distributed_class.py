@@ -18,6 +18,7 @@ from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
+from tfhybrid.optimizers.fit_callbacks import refuse_incomplete_savers
 from tfhybrid.optimizers.recipe import recipe_of
 from tfhybrid.optimizers.sparse_update import checked_gradients
 from tfhybrid.optimizers.twin import twin
@@ -139,7 +140,8 @@ class Distributed(_KerasOptimizer):
         Raises:
             ConfigError: The optimizer was not built for one of the tables; or the job has
                 `resume="memory"`, and `tfhybrid.checkpoint.restore` was not called.
-            UnsupportedError: The gradient of a table is not a `tf.IndexedSlices`.
+            UnsupportedError: The gradient of a table is not a `tf.IndexedSlices`; or a callback of
+                `fit` would save the model without its tables.
             tf.errors.OpError: When the step runs: on all ranks, a gradient is not finite; or an
                 earlier update failed, or another rank has ended.
             NotInitializedError: The job has ended.
@@ -154,6 +156,7 @@ class Distributed(_KerasOptimizer):
             if gradient is not None
         ]
         proxies = [variable for _, variable in pairs if isinstance(variable, TableProxy)]
+        refuse_incomplete_savers(proxies)
         sparse_gradients = checked_gradients(
             proxies, [gradient for gradient, v in pairs if isinstance(v, TableProxy)]
         )

@@ -147,10 +147,32 @@ REFUSED_CALLBACKS = {
 }
 
 
+@pytest.mark.parametrize("eagerly", [False, True])
 @pytest.mark.parametrize("callback", REFUSED_CALLBACKS)
-def test_callbacks_that_would_leave_tables_out_are_refused(callback, tmp_path) -> None:
+def test_callbacks_that_would_leave_tables_out_are_refused(callback, eagerly, tmp_path) -> None:
+    model = compiled_model(run_eagerly=eagerly)
     with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
-        fit(compiled_model(), callbacks=[REFUSED_CALLBACKS[callback](tmp_path)])
+        fit(model, callbacks=[REFUSED_CALLBACKS[callback](tmp_path)])
+    assert model.optimizer.iterations == 0  # before the first step
+    fit(model)
+    callbacks = [tfhybrid.callbacks.MetricAverage(), REFUSED_CALLBACKS[callback](tmp_path)]
+    with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
+        fit(model, callbacks=callbacks)
+    assert model.optimizer.iterations == STEPS  # also if the step is traced already
+
+
+def test_callbacks_of_keras_save_models_without_tables(tmp_path) -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    path = tmp_path / "model.weights.h5"
+    save = keras.callbacks.ModelCheckpoint(str(path), save_weights_only=True)
+    model.fit(
+        np.ones((4, 3)),
+        np.ones(4),
+        callbacks=[tfhybrid.callbacks.MetricAverage(), save],
+        verbose=0,
+    )
+    assert path.exists()
 
 
 REFUSED_CALLS = {
