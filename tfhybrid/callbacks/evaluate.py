@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from typing_extensions import override
@@ -26,6 +26,7 @@ class Evaluate(CollectiveCallback):
             outputs differ. Defaults to logits.
         group: Feature by which samples are grouped for `gauc`. Without it there is no `gauc`.
         prefix: Prefix of each metric's name. Defaults to `"val_"`, as in Keras.
+        outputs: Names of the outputs to score. Defaults to all outputs with a label.
 
     Raises:
         DataError: At the end of an epoch; see `tfhybrid.metrics.evaluate`.
@@ -56,6 +57,7 @@ class Evaluate(CollectiveCallback):
         from_logits: bool | Mapping[str, bool] = True,
         group: str | None = None,
         prefix: str = "val_",
+        outputs: Collection[str] | None = None,
     ) -> None:
         super().__init__()
         self._dataset = dataset
@@ -63,6 +65,7 @@ class Evaluate(CollectiveCallback):
             "steps": steps,
             "from_logits": from_logits,
             "group": group,
+            "outputs": outputs,
         }
         self._prefix = prefix
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from tfhybrid.errors import DataError
 from tfhybrid.metrics.binary import auc, log_loss
 from tfhybrid.metrics.calibration import calibration, normalized_entropy
 from tfhybrid.metrics.grouped import gauc
+from tfhybrid.metrics.probabilities import warn_of_probabilities
 
 
 def evaluate(
@@ -23,6 +24,7 @@ def evaluate(
     *,
     from_logits: bool | Mapping[str, bool] = True,
     group: str | None = None,
+    outputs: Collection[str] | None = None,
 ) -> dict[str, float]:
     """Scores a binary classifier on the samples of all ranks together.
 
@@ -37,9 +39,12 @@ def evaluate(
             without a label are left out.
         steps: Number of batches to take. Defaults to all.
         from_logits: Whether the model returns logits (tfhybrid's models do) or probabilities; a
-            dictionary by output if outputs differ.
+            dictionary by output if outputs differ. Outputs that look like probabilities are scored
+            as logits with a warning.
         group: Feature with one integer key per sample, such as "user", by which samples are
             grouped for GAUC.
+        outputs: Names of the outputs to score, if others have labels too that are not 0 or 1.
+            Defaults to all outputs with a label.
 
     Returns:
         `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"` (the number of
@@ -49,8 +54,8 @@ def evaluate(
 
     Raises:
         DataError: On all ranks: no rank has samples, labels are not 0 or 1, predictions are not
-            finite, or the ranks' outputs differ. On this rank alone: labels do not match outputs,
-            or `group` is not such a feature.
+            finite, or the ranks' outputs differ. On this rank alone: labels do not match outputs, a
+            name in `outputs` is not an output with a label, or `group` is not such a feature.
         StoreError: Another rank's samples are malformed, or its model or dataset failed.
 
     Example:
@@ -62,7 +67,9 @@ def evaluate(
     """
     # Checked only after the gather: a rank that raised before it would leave the others waiting.
     samples = distributed.together(
-        lambda: _samples_of_rank(model, itertools.islice(dataset, steps), group, from_logits)
+        lambda: _samples_of_rank(
+            model, itertools.islice(dataset, steps), group, from_logits, outputs
+        )
     )
     keys = None if group is None else distributed.allgather(samples.keys)
     names, logits = _agreed(samples)
@@ -71,6 +78,8 @@ def evaluate(
     for name in names:
         columns = distributed.allgather(samples.heads.get(name, nothing))
         prefix = f"{name}_" if len(names) > 1 or name else ""
+        if logits[name] and distributed.rank() == 0:
+            warn_of_probabilities(model, name, columns[:, 1])
         of_output = _scores(columns, logits[name], keys)
         scores |= {f"{prefix}{metric}": value for metric, value in of_output.items()}
     return scores
@@ -122,23 +131,35 @@ def _samples_of_rank(
     batches: Iterable[Any],
     group: str | None,
     from_logits: bool | Mapping[str, bool],
+    outputs: Collection[str] | None,
 ) -> _RankSamples:
     columns: dict[str, list[np.ndarray]] = {}
     keys = [np.empty(0, np.int64)]
     for batch in batches:
-        outputs = _predict(model, batch)
-        if columns and columns.keys() != outputs.keys():
+        predicted = _predict(model, batch, outputs)
+        if columns and columns.keys() != predicted.keys():
             raise DataError(
                 "All batches must have labels of the same outputs. "
-                f"Received: {[*columns]}, {[*outputs]}"
+                f"Received: {[*columns]}, {[*predicted]}"
             )
-        for name, of_batch in outputs.items():
+        for name, of_batch in predicted.items():
             columns.setdefault(name, []).append(of_batch)
         if group is not None:
-            samples = {len(of_batch) for of_batch in outputs.values()}
+            samples = {len(of_batch) for of_batch in predicted.values()}
             keys.append(_keys(batch, group, max(samples)))
     heads = {name: np.concatenate(of_head) for name, of_head in columns.items()}
     return _RankSamples(heads, np.concatenate(keys), _logits(from_logits, heads))
+
+
+def _chosen(labels: dict[str, Any], outputs: Collection[str] | None) -> dict[str, Any]:
+    """Returns the labels of the outputs to score."""
+    if outputs is None:
+        return labels
+    if isinstance(outputs, str) or not outputs or not set(outputs) <= labels.keys():
+        raise DataError(
+            f"outputs must be a list of outputs with labels, {[*labels]}. Received: {outputs!r}"
+        )
+    return {name: labels[name] for name in labels if name in outputs}
 
 
 def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dict[str, bool]:
@@ -151,7 +172,9 @@ def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dic
     return {name: from_logits[name] for name in names}
 
 
-def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
+def _predict(
+    model: keras.Model, batch: Any, chosen: Collection[str] | None
+) -> dict[str, np.ndarray]:
     """Returns label, output and weight of a batch's samples: output name -> float32 `[samples, 3]`.
 
     Outputs without a label are left out. A single output has the name "".
@@ -172,7 +195,7 @@ def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
         )
     return {
         name: _columns(name, label, outputs[name], weights.get(name))
-        for name, label in labels.items()
+        for name, label in _chosen(labels, chosen).items()
     }
 
 
