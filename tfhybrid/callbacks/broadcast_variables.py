@@ -46,6 +46,10 @@ class BroadcastVariables(CollectiveCallback):
         super().on_train_begin(logs)
         if self.model.built:
             self.model.optimizer.build(self.model.trainable_variables)
+        self._broadcast()
+
+    @distributed.call("callbacks.BroadcastVariables")
+    def _broadcast(self) -> None:
         steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
         if len(steps) == 1 and steps != {0}:
             return

@@ -140,7 +140,8 @@ class Checkpoint(CollectiveCallback):
             full_every_saves=self.full_every_saves,
         )
         if self.monitor is not None:
-            best = distributed.broadcast_object(distributed.together(self._manager.best))
+            with distributed.call("callbacks.Checkpoint at the start of training"):
+                best = distributed.broadcast_object(distributed.together(self._manager.best))
             same = best is not None and best.monitor == self.monitor
             self._best = best.value if same else None
         self._saved_step = int(self.model.optimizer.iterations)
@@ -193,7 +194,8 @@ class Checkpoint(CollectiveCallback):
         """Returns the monitor's value if it is the best so far, else `None`; equal on all ranks."""
         if self.monitor is None:
             return None
-        value = distributed.broadcast_object(logs.get(self.monitor))
+        with distributed.call("callbacks.Checkpoint at the end of an epoch"):
+            value = distributed.broadcast_object(logs.get(self.monitor))
         if value is None:
             raise ConfigError(
                 "Checkpoint's monitor must be a name in the logs of an epoch. callbacks.Evaluate, "

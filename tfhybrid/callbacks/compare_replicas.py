@@ -62,6 +62,7 @@ class CompareReplicas(CollectiveCallback):
         if int(self.model.optimizer.iterations) % self.every_steps == 0:
             self.compare()
 
+    @distributed.call("callbacks.CompareReplicas")
     def compare(self) -> None:
         """Compares now. Every rank must call it, between two steps.
 

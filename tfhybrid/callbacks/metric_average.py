@@ -102,7 +102,8 @@ class MetricAverage(CollectiveCallback):
         # In place, so that later callbacks see the averages.
         counts = self._samples("") | self._counts
         mine = {name: (float(value), counts.get(name, 1.0)) for name, value in logs.items()}
-        by_rank = distributed.allgather_object(mine)
+        with distributed.call("callbacks.MetricAverage"):
+            by_rank = distributed.allgather_object(mine)
         for name in logs:
             values = [metrics[name] for metrics in by_rank if name in metrics]
             total = sum(count for _, count in values)
@@ -113,7 +114,8 @@ class MetricAverage(CollectiveCallback):
     def _total(self, logs: dict[str, Any]) -> None:
         """Replaces metrics that count or sum, in `logs`, by those of the counts of all ranks."""
         mine = self._states("") | self._sums
-        by_rank = distributed.allgather_object(mine)
+        with distributed.call("callbacks.MetricAverage"):
+            by_rank = distributed.allgather_object(mine)
         metrics = {metric.name: metric for metric in _summed(self.model)}
         for name in mine:
             if name not in logs:

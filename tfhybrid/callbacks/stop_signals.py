@@ -80,7 +80,8 @@ class StopSignals:
         Every rank must call it, and gets a signal if any rank has received one: its own, or SIGTERM
         if only others received one.
         """
-        received = distributed.allgather_object(self._received)
+        with distributed.call("callbacks.Checkpoint at the end of training"):
+            received = distributed.allgather_object(self._received)
         return self._number() if any(number is not None for number in received) else None
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:

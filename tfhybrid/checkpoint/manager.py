@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from tfhybrid import distributed
 from tfhybrid._deprecated import renamed_arguments, renamed_attributes
 from tfhybrid.checkpoint import best, storage
 from tfhybrid.checkpoint.best import Best
@@ -109,6 +110,7 @@ class CheckpointManager:
         record = best.read(self.directory)
         return record if record is not None and record.step in self.steps() else None
 
+    @distributed.call("checkpoint.save")
     def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:
         """Saves the model between two steps, after waiting for the previous save.
 
@@ -141,6 +143,7 @@ class CheckpointManager:
         if not self.background:
             self.wait()
 
+    @distributed.call("CheckpointManager.wait")
     def wait(self) -> None:
         """Waits until the last save is on disk. Every rank must call it.
 

@@ -87,6 +87,7 @@ def restore(
     return restore_checkpoint(model, directory, step=step, tables=tables, weights=weights).position
 
 
+@distributed.call("checkpoint.restore_best")
 def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
     """Restores a model and its tables from the best checkpoint; every rank must call it.
 
@@ -137,6 +138,7 @@ class Restored(NamedTuple):
     base: BaseEntry | None
 
 
+@distributed.call("checkpoint.restore")
 def restore_checkpoint(
     model: keras.Model,
     directory: str | os.PathLike[str],

@@ -45,6 +45,7 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 _WRITERS = 4
 
 
+@distributed.call("checkpoint.save")
 def save(
     model: keras.Model,
     directory: str | os.PathLike[str],

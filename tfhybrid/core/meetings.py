@@ -56,7 +56,9 @@ class Meeting:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON; long names of tables and variables are shortened."""
-        short = dataclasses.replace(self, tables=_short(self.tables), paths=_short(self.paths))
+        short = dataclasses.replace(
+            self, tables=shortened(self.tables), paths=shortened(self.paths)
+        )
         return dataclasses.asdict(short)
 
     @classmethod
@@ -113,7 +115,8 @@ def _hash(parts: object) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _short(names: Iterable[str]) -> tuple[str, ...]:
+def shortened(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names with at most about 100 characters each: their beginnings and ends."""
     half = _MAX_NAME // 2
     return tuple(
         name if len(name) <= _MAX_NAME else f"{name[:half]}...{name[-half:]}" for name in names

@@ -1,6 +1,13 @@
 """Ranks, hosts and collectives. In a job of one rank, all collectives are the identity."""
 
 from tfhybrid.distributed.agreement import check_same
+from tfhybrid.distributed.collective_calls import (
+    CallState,
+    broken_call,
+    call,
+    call_state,
+    waiting,
+)
 from tfhybrid.distributed.collectives import (
     address,
     allgather,
@@ -32,6 +39,7 @@ from tfhybrid.distributed.collectives import (
 from tfhybrid.distributed.launcher import RankNumbers, Server, launcher_server, rank_numbers
 
 __all__ = [
+    "CallState",
     "RankNumbers",
     "Server",
     "address",
@@ -39,7 +47,10 @@ __all__ = [
     "allgather_object",
     "barrier",
     "broadcast_object",
+    "broken_call",
     "built_for_gpus",
+    "call",
+    "call_state",
     "check_same",
     "cross_rank",
     "cross_size",
@@ -63,4 +74,5 @@ __all__ = [
     "together",
     "total",
     "total_of_hosts",
+    "waiting",
 ]

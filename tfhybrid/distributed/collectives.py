@@ -23,10 +23,12 @@ except ModuleNotFoundError as error:
         "scripts/horovod compiles it for this environment's TensorFlow",
         name="horovod",
     ) from None
+import cloudpickle
 import numpy as np
 import tensorflow as tf
 
 from tfhybrid import settings
+from tfhybrid.distributed.collective_calls import exchange
 from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
@@ -186,8 +188,16 @@ def broadcast_object(value: Any, root: int = 0) -> Any:
     Args:
         value: Value of rank `root`; ignored on other ranks.
         root: Number of the rank whose value is sent. Default 0.
+
+    Raises:
+        ConfigError: On all ranks: they are in different calls (`collective_calls`).
     """
-    return hvd.broadcast_object(value, root_rank=root) if size() > 1 else value
+    if size() == 1:
+        return value
+    if rank() == root:
+        exchange(cloudpickle.dumps(value))
+        return value
+    return cloudpickle.loads(exchange(b"")[root])
 
 
 def allgather_object(value: Any) -> list[Any]:
@@ -197,8 +207,13 @@ def allgather_object(value: Any) -> list[Any]:
 
     Args:
         value: Value of this rank.
+
+    Raises:
+        ConfigError: On all ranks: they are in different calls (`collective_calls`).
     """
-    return list(hvd.allgather_object(value)) if size() > 1 else [value]
+    if size() == 1:
+        return [value]
+    return [cloudpickle.loads(content) for content in exchange(cloudpickle.dumps(value))]
 
 
 def allgather(array: np.ndarray) -> np.ndarray:

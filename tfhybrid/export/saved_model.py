@@ -28,6 +28,7 @@ _log = logging.getLogger("tfhybrid.export")
 _UNSEEN = ("initial", "zeros")
 
 
+@distributed.call("export.saved_model")
 def saved_model(
     model: keras.Model,
     path: str | os.PathLike[str],

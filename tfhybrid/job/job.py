@@ -52,6 +52,7 @@ class Job:
         room: Bytes available for tables when the job started, on the host that had the least.
         planned_bytes: Bytes of each table that was placed by `placement="auto"`.
         devices: Names of this rank's devices.
+        tables: Names of the tables that this rank has begun to open, in order.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Job:
     room: int = 0
     planned_bytes: list[int] = dataclasses.field(default_factory=list)
     devices: tuple[str, ...] = ()
+    tables: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def engine(self) -> Engine:
@@ -79,6 +81,7 @@ class Job:
         """True if the ranks of the job are on more than one host."""
         return len(set(self.hosts)) > 1
 
+    @distributed.call("the start without the memory of the last run")
     def discard_recovered(self) -> None:
         """Replaces the stores that a killed run left by new ones.
 
@@ -228,6 +231,7 @@ def init(
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")
 
 
+@distributed.call("tfhybrid.init")
 def _start(name: str | None, seed: int, resume: str | None, devices_per_rank: int) -> Job:
     _set_up_logging()
     allocator.keep_freed_memory()
@@ -270,10 +274,13 @@ def _open(
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         store_opening.open_fresh(engine, name)
+    tables: list[str] = []
     if watching is not None:
         names = distributed.allgather_object(distributed.process())
         neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
-        watching.attach(engine, neighbours, Board(names) if distributed.rank() == 0 else None)
+        leaders = {name: names[hosts.index(host)] for name, host in zip(names, hosts, strict=True)}
+        board = Board(names, leaders) if distributed.rank() == 0 else None
+        watching.attach(engine, neighbours, board, tables)
     try:
         rows = row_links.start(engine, tls)
     except TfhybridError:
@@ -289,6 +296,7 @@ def _open(
         watch=watching,
         room=room,
         devices=mine,
+        tables=tables,
     )
 
 

@@ -57,9 +57,10 @@ def last_words(error: BaseException, frames: TracebackType | None) -> str | None
     lines = [line for line in str(error).splitlines() if not _OF_GRAPH.match(line)]
     message = re.sub(r"\s*\[\[.*", "", lines[0] if lines else str(error)).strip()
     stack = traceback.extract_tb(frames)
+    notes = "".join(f"{note}\n" for note in getattr(error, "__notes__", []))
     where = f" at {stack[0].filename}:{stack[0].lineno}, {stack[0].line}" if stack else ""
     return (
-        f"{type(error).__name__}{where}\n{message}\n"
+        f"{type(error).__name__}{where}\n{message}\n{notes}"
         "This rank ends because another one did. The log above, or the log of that rank, says why. "
         "Set TFHYBRID_LOG_LEVEL=DEBUG to print the full traceback.\n"
     )

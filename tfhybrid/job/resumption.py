@@ -64,6 +64,7 @@ class Resumption:
         if self.absence is not None:
             store_opening.open_fresh(engine, job)
 
+    @distributed.call("the opening of tables")
     def open_tables(self) -> None:
         """Opens the waiting tables in the stores that are open now.
 

@@ -142,6 +142,7 @@ class NodeAccess(RowAccess):
         self.links.connect()
 
     @override
+    @distributed.call("the move of rows to other nodes")
     def follow(self) -> int:
         mover, links = self._mover, self.links
         planned = distributed.broadcast_object([] if mover is None else mover.planned())

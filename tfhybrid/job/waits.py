@@ -4,6 +4,7 @@ All ranks begin the same meetings in the same order (`core/engine/meetings.h`). 
 waited in one for a second reports the meeting's number and signature to rank 0. If two ranks wait
 in meetings of the same number with different signatures, they would wait for each other forever.
 That is news and ends the job. A rank that only waits for another one is logged after ten seconds.
+Collective calls between meetings are in `tfhybrid/job/call_waits.py`.
 
 Nothing is sent while no rank waits for a second.
 """
@@ -14,10 +15,12 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.meetings import Meeting, MeetingProgress, listed
+from tfhybrid.job.call_waits import CALL_LOGGED_SECONDS, CallBoard, OwnCall
 
 _log = logging.getLogger("tfhybrid.watch")
 
@@ -54,10 +57,12 @@ class OwnWait:
 
     Args:
         engine: Engine of this rank.
+        tables: Names of the tables that this rank has begun to open; grows later. Default: none.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, tables: Sequence[str] = ()) -> None:
         self._engine = engine
+        self._call = OwnCall(tables)
         self._wait: Wait | None = None
         self._seconds = 0.0
         self._looked = time.monotonic()
@@ -75,7 +80,7 @@ class OwnWait:
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
         wait = _wait_of(self._engine.standing())
-        notes = []
+        notes = self._call.look(gap)
         if wait != self._wait:
             if self._reported:
                 notes.append(json.dumps({"wait": None}))
@@ -90,6 +95,7 @@ class OwnWait:
 
     def _note(self, wait: Wait) -> str:
         note = {"wait": dataclasses.asdict(wait), "seconds": self._reported}
+        note["tables"] = self._call.tables()
         if wait.signature not in self._described and wait.signature in self._engine.meetings:
             self._described.add(wait.signature)  # rank 0 keeps it, so one note is enough
             note["meeting"] = self._engine.meetings[wait.signature].to_json()
@@ -101,9 +107,16 @@ class Board:
 
     Args:
         ranks: Names of all ranks, in order.
+        leaders: Name of the leader of each rank's host, by the rank's name. Default: none, so that
+            the names of tables are not compared.
+
+    Attributes:
+        warnings: Sentences that all ranks should log; the caller removes them.
     """
 
-    def __init__(self, ranks: Sequence[str]) -> None:
+    def __init__(self, ranks: Sequence[str], leaders: Mapping[str, str] | None = None) -> None:
+        self.warnings: list[str] = []
+        self._calls = CallBoard(ranks, leaders)
         self._ranks = list(ranks)
         self._waits: dict[str, Wait] = {}
         self._meetings: dict[int, Meeting] = {}
@@ -121,6 +134,10 @@ class Board:
             forever; otherwise `None`.
         """
         note = json.loads(line)
+        self._calls.tables[rank] = note.get("tables", [])
+        if "call" in note:
+            self._hear_call(rank, note)
+            return None
         if note["wait"] is None:
             self._waits.pop(rank, None)
             return None
@@ -131,7 +148,23 @@ class Board:
         if differing is None and note["seconds"] >= LOGGED_SECONDS and wait.key != self._logged:
             self._logged = wait.key
             self._log(wait)
+        self.warnings += self._calls.differing(self._waiting)
         return differing
+
+    def _hear_call(self, rank: str, note: dict[str, Any]) -> None:
+        self._calls.hear(rank, note)
+        self.warnings += self._calls.differing(self._waiting)
+        if note.get("seconds", 0) >= CALL_LOGGED_SECONDS:
+            sentence = self._calls.lonely(rank, self._whereabouts)
+            self.warnings += [sentence] if sentence else []
+
+    def _waiting(self, rank: str) -> str | None:
+        """Returns where a rank waits for others, or `None` if it does not."""
+        place = self._calls.place(rank)
+        if place is not None and place.startswith("waiting"):
+            return place
+        wait = self._waits.get(rank)
+        return None if wait is None or wait.for_tables else f"waiting in {self._title(wait)}"
 
     def _differing(self, wait: Wait) -> str | None:
         groups: dict[int, list[str]] = {}
@@ -178,9 +211,10 @@ class Board:
         return self._waits[rank].key if rank in self._waits else None
 
     def _whereabouts(self, rank: str) -> str:
-        if rank not in self._waits:
-            return "Not in a step, or stopped"
-        return f"Waiting {self._title(self._waits[rank])}"
+        if rank in self._waits:
+            return f"Waiting {self._title(self._waits[rank])}"
+        place = self._calls.place(rank)
+        return f"{place[0].upper()}{place[1:]}" if place else "Not in a step, or stopped"
 
     def _title(self, wait: Wait) -> str:
         meeting = self._meetings.get(wait.signature)

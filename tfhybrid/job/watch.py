@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hmac
+import json
 import logging
 import os
 import secrets
@@ -157,15 +158,23 @@ class Watch:
         all_secrets = distributed.allgather_object(self._own.secret)
         distributed.together(lambda: self._compare(all_secrets))
 
-    def attach(self, engine: Engine, neighbours: Sequence[int], board: Board | None) -> None:
+    def attach(
+        self,
+        engine: Engine,
+        neighbours: Sequence[int],
+        board: Board | None,
+        tables: Sequence[str] = (),
+    ) -> None:
         """Makes the watch also check the ranks of this host's store, and which ranks wait.
 
         Args:
             engine: Engine of this rank, with an open store.
             neighbours: Local ranks of the other ranks on this host.
             board: Board of all ranks' waits; `None` except on rank 0.
+            tables: Names of the tables that this rank has begun to open; grows later. Default:
+                none.
         """
-        self._inside = _Inside(engine, neighbours, OwnWait(engine), board)
+        self._inside = _Inside(engine, neighbours, OwnWait(engine, tables), board)
 
     def leave(self, *, failed: bool = False) -> None:
         """Ends the watch and tells the others that this rank leaves. Call it before closing stores.
@@ -296,7 +305,7 @@ class Watch:
         self._lifelines.tell(self._news)
         if self._news != LEFT:
             when = "While the job started: " if self._starting else ""
-            _log.error("%s%s. So %s ends too.", when, self._news, self._own)
+            _log.error("%s%s. So %s ends too.%s", when, self._news, self._own, _own_wait())
             native.exit_after(GRACE_SECONDS)
 
     def _seen(self, seconds: float) -> list[str]:
@@ -311,9 +320,15 @@ class Watch:
         if inside.board is None:
             for note in own:
                 self._lifelines.tell(note)
+            for _, note in self._lifelines.notes():  # from rank 0: a sentence for the log
+                _log.warning("%s", json.loads(note)["log"])
             return []
         notes = [*((str(self._own), note) for note in own), *self._lifelines.notes()]
         heard = [inside.board.hear(rank, note) for rank, note in notes]
+        for sentence in inside.board.warnings:
+            _log.warning("%s", sentence)
+            self._lifelines.tell(json.dumps({"log": sentence}))
+        inside.board.warnings.clear()
         return [difference for difference in heard if difference is not None]
 
 
@@ -332,6 +347,12 @@ class _Inside:
         died = [f"{name} has died" for state, name in states if state == native.RankState.DIED]
         left = [LEFT for state, _ in states if state == native.RankState.LEFT]
         return died + left
+
+
+def _own_wait() -> str:
+    """Returns a sentence with the collective call in which this rank waits, or an empty text."""
+    state = distributed.broken_call() or distributed.call_state()
+    return f" It was waiting in {state.title()}." if state is not None and state.waits else ""
 
 
 def _own(numbers: distributed.RankNumbers) -> RankIdentity:

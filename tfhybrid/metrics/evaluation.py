@@ -17,6 +17,7 @@ from tfhybrid.metrics.grouped import gauc
 from tfhybrid.metrics.probabilities import warn_of_probabilities
 
 
+@distributed.call("metrics.evaluate")
 def evaluate(
     model: keras.Model,
     dataset: Iterable[Any],

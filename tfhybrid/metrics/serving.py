@@ -17,6 +17,7 @@ from tfhybrid.settings import metrics_port, shm_directory
 _log = logging.getLogger("tfhybrid.metrics")
 
 
+@distributed.call("metrics.serve")
 def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | None:
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 

@@ -108,7 +108,10 @@ class Distributed(_KerasOptimizer):
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
         # A meeting: a rank that steps another optimizer meanwhile would never reach the comparison.
-        with current_job().engine.meeting(Meeting("build", self.sparse_update.name)):
+        with (
+            distributed.call("DistributedOptimizer.build"),
+            current_job().engine.meeting(Meeting("build", self.sparse_update.name)),
+        ):
             distributed.check_same(recipe_of(self))
             self.distributed_step.choose_dense()
         self.distributed_step.build(self._trained(proxies, dense))

@@ -142,7 +142,8 @@ def _agreed_steps(seconds: float) -> int:
     """Returns the number of steps to measure; rank 0 chooses it for all ranks."""
     from tfhybrid import distributed
 
-    return distributed.broadcast_object(max(10, min(2000, int(_SECONDS / seconds))))
+    with distributed.call("the planner's measurement"):
+        return distributed.broadcast_object(max(10, min(2000, int(_SECONDS / seconds))))
 
 
 def _fill(layer: EmbeddingCollection, rows: int) -> None:
@@ -161,7 +162,8 @@ def _fill(layer: EmbeddingCollection, rows: int) -> None:
                 table.writer.write_rows(
                     RowBlock(keys, np.zeros((len(keys), table.dim), np.float32), None)
                 )
-    distributed.barrier()
+    with distributed.call("the planner's tables"):
+        distributed.barrier()
 
 
 def _optimizer_of(name: str) -> SparseOptimizer:

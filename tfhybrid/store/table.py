@@ -85,15 +85,7 @@ class Table:
         # First: an owner answers announced keys once it has the table, on its own connection.
         self.owner.connect()
         try:
-            self._job.engine.open_table(
-                self.name,
-                self.config.dim,
-                self.config.initializer.native,
-                seed=self._job.seed,
-                policy=self.config.policy,
-                placement=self.owner.placement,
-                files=self.config.storage.native if self.config.storage else ("", 0),
-            )
+            self._open_on_this_host()
         except NameTakenError as error:
             raise NameTakenError(
                 f"{error}. In a notebook, call tfhybrid.shutdown() and tfhybrid.init() before you "
@@ -108,6 +100,19 @@ class Table:
             self.reserve_shard(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
+
+    def _open_on_this_host(self) -> None:
+        self._job.tables.append(self.name)
+        with distributed.waiting(f"the opening of table {self.name!r}"):
+            self._job.engine.open_table(
+                self.name,
+                self.config.dim,
+                self.config.initializer.native,
+                seed=self._job.seed,
+                policy=self.config.policy,
+                placement=self.owner.placement,
+                files=self.config.storage.native if self.config.storage else ("", 0),
+            )
 
     @property
     def is_sharded(self) -> bool:
@@ -343,6 +348,7 @@ class Table:
                 "be replaced. Save a checkpoint and restore it in a new job with another optimizer"
             )
 
+    @distributed.call("Table.load")
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
 

@@ -1,0 +1,164 @@
+"""Detection of collective calls that a rank makes alone, and of tables that ranks build alone.
+
+A rank that has been in a collective call for a second reports it to rank 0, and reports once more
+when it has waited there for eight. Rank 0 then writes which call waits for which ranks; the watch
+logs the sentence on all ranks. Nothing ends: the other ranks may still come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfhybrid import distributed
+from tfhybrid.core.meetings import listed, shortened
+from tfhybrid.distributed import CallState
+
+CALL_LOGGED_SECONDS = 8.0
+_REPORTED_SECONDS = 1.0
+_MAX_TABLES = 200
+
+
+class OwnCall:
+    """Reporter of this rank's collective call, which writes the notes for rank 0. Not thread-safe.
+
+    Args:
+        tables: Names of the tables that this rank has begun to open, in order; grows later.
+    """
+
+    def __init__(self, tables: Sequence[str]) -> None:
+        self._tables = tables
+        self._state: CallState | None = None
+        self._seconds = 0.0
+        self._reported = 0.0
+
+    def look(self, gap: float) -> list[str]:
+        """Returns the notes to send to rank 0, lines of JSON.
+
+        Args:
+            gap: Seconds since the last call.
+        """
+        state = distributed.call_state()
+        if state != self._state:
+            ended = ['{"call": null}'] if self._reported else []
+            self._state, self._seconds, self._reported = state, 0.0, 0.0
+            return ended
+        if state is None:
+            return []
+        self._seconds += gap
+        notes = []
+        for limit in (_REPORTED_SECONDS, CALL_LOGGED_SECONDS):
+            if self._reported < limit <= self._seconds:
+                self._reported = limit
+                notes.append(self._note(state))
+        return notes
+
+    def _note(self, state: CallState) -> str:
+        call = {"call": dataclasses.asdict(state), "seconds": self._reported}
+        return json.dumps(call | {"tables": self.tables()})
+
+    def tables(self) -> list[str]:
+        """Returns the names of this rank's first tables, shortened, for a note."""
+        return list(shortened(self._tables[:_MAX_TABLES]))
+
+
+class CallBoard:
+    """Collective calls of all ranks according to their reports; rank 0 only. Not thread-safe.
+
+    Args:
+        ranks: Names of all ranks, in order.
+        leaders: Name of the leader of each rank's host, by the rank's name. Default: none, so that
+            tables are not compared.
+
+    Attributes:
+        tables: Names of the tables of each rank that has reported.
+    """
+
+    def __init__(self, ranks: Sequence[str], leaders: Mapping[str, str] | None = None) -> None:
+        self.tables: dict[str, list[str]] = {}
+        self._ranks = list(ranks)
+        self._leaders = leaders or {}
+        self._calls: dict[str, CallState] = {}
+        self._warned: set[tuple[object, ...]] = set()
+
+    def hear(self, rank: str, note: dict[str, Any]) -> None:
+        """Adds a rank's report.
+
+        Args:
+            rank: Name of the rank.
+            note: Parsed note of `OwnCall.look` on that rank.
+        """
+        if note["call"] is None:
+            self._calls.pop(rank, None)
+        else:
+            self._calls[rank] = CallState(**note["call"])
+
+    def place(self, rank: str) -> str | None:
+        """Returns where a rank is, such as "waiting in call 1 of checkpoint.save"; `None`: in none.
+
+        Args:
+            rank: Name of the rank.
+        """
+        state = self._calls.get(rank)
+        if state is None:
+            return None
+        return f"{'waiting' if state.waits else 'working'} in {state.title()}"
+
+    def lonely(self, rank: str, place: Callable[[str], str]) -> str | None:
+        """Returns a sentence for the log if other ranks are not in the call in which a rank waits.
+
+        The same sentence is returned once.
+
+        Args:
+            rank: Name of the rank, which has waited for 8 s.
+            place: Function that returns where a rank is.
+        """
+        state = self._calls.get(rank)
+        if state is None or not state.waits:
+            return None
+        if state.number:
+            here = [each for each in self._ranks if self._key_of(each) == state.key]
+            late = [each for each in self._ranks if each not in here]
+        else:  # the leader creates a table without waiting
+            here, late = [rank], [self._leaders[rank]] if rank in self._leaders else []
+        if not late or not self._is_new("lonely", state.key, *late):
+            return None
+        return (
+            f"Waited {CALL_LOGGED_SECONDS:g} s in {state.title()}: {listed(here)}. Not there: "
+            f"{listed(f'{each} ({place(each)})' for each in late)}. Every rank must make this call"
+        )
+
+    def differing(self, waiting: Callable[[str], str | None]) -> list[str]:
+        """Returns a sentence for each rank that waits for a table while its leader waits elsewhere.
+
+        Each sentence is returned once.
+
+        Args:
+            waiting: Function that returns where a rank waits, or `None` if it does not.
+        """
+        sentences = []
+        for rank, state in self._calls.items():
+            leader = self._leaders.get(rank, rank)
+            where = None if state.number or leader == rank else waiting(leader)
+            if where is None or not self._is_new("tables", rank, state.name):
+                continue
+            lists = "; ".join(
+                f"{each} builds {listed(map(repr, self.tables[each]))}"
+                for each in (leader, rank)
+                if each in self.tables
+            )
+            sentences.append(
+                "All ranks must build the same tables, with the same names. Received: "
+                f"{rank} waits for {state.title()}, and {leader} is {where}; {lists}"
+            )
+        return sentences
+
+    def _key_of(self, rank: str) -> tuple[str, int] | None:
+        return self._calls[rank].key if rank in self._calls else None
+
+    def _is_new(self, *warning: object) -> bool:
+        new = warning not in self._warned
+        self._warned.add(warning)
+        return new
