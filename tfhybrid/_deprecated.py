@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
@@ -27,6 +29,18 @@ def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
     """
     message = f"`{old}` is deprecated: use `{new}`. The next release drops the old name."
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
+
+
+def run_renamed(old: str, new: str) -> NoReturn:
+    """Warns that a process was started by an old command, and replaces it by the new one.
+
+    Args:
+        old: Old command, without its arguments.
+        new: Command of `tfhybrid` to use instead, which takes the same arguments.
+    """
+    warn_renamed(old, new)
+    command = (sys.executable, "-m", "tfhybrid.cli", *new.split()[1:], *sys.argv[1:])
+    os.execv(sys.executable, command)
 
 
 def renamed_names(get: Callable[[str], Any], **aliases: str) -> Callable[[str], Any]:

@@ -47,6 +47,11 @@ VARIABLES = (
     ),
     Variable("TFHYBRID_METRICS_PORT", "none", "Port of `tfhybrid.metrics.serve()`, for Prometheus"),
     Variable(
+        "TFHYBRID_METRICS_HOST",
+        "`127.0.0.1`",
+        "Address on which `tfhybrid.metrics.serve()` listens; `0.0.0.0` for other hosts too",
+    ),
+    Variable(
         "TFHYBRID_TIMELINE",
         "none",
         "Existing directory in which every rank writes the timeline of its phases",
@@ -151,6 +156,11 @@ def metrics_port() -> int | None:
             f"TFHYBRID_METRICS_PORT must be a port from 0 to 65535. Received: {text!r}"
         )
     return int(text)
+
+
+def metrics_host() -> str:
+    """Returns the address on which the endpoint for Prometheus listens."""
+    return os.environ.get("TFHYBRID_METRICS_HOST") or "127.0.0.1"
 
 
 def timeline_directory() -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tfhybrid._deprecated import (
     renamed_keys,
     renamed_names,
     renamed_value,
+    run_renamed,
     warn_renamed,
 )
 from tfhybrid.cli.train.train_settings import Checkpoints, EvictionSettings
@@ -33,6 +35,7 @@ KINDS |= {
     moved_names.__name__,
     renamed_names.__name__,
     renamed_value.__name__,
+    run_renamed.__name__,
     warn_renamed.__name__,
 }
 
@@ -47,6 +50,11 @@ ALIASES: set[tuple[str, str, str]] = {
     ("cli/train/train_settings.py", "full_every", "full_every_saves"),
     ("cluster/cluster_file.py", "engine", "launcher"),
     ("cluster/cluster_file.py", "shares", "shards"),
+    (
+        "cluster/metadata_node.py",
+        "python -m tfhybrid.cluster.metadata_node",
+        "tfhybrid node metadata",
+    ),
     ("config/row_policy.py", "every", "every_steps"),
     ("core/passes.py", "asked", "requested"),
     ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
@@ -54,28 +62,30 @@ ALIASES: set[tuple[str, str, str]] = {
     ("data/__init__.py", "open_frappe", "tfhybrid.data.archives.open_frappe"),
     ("data/__init__.py", "open_movielens_stream", "tfhybrid.data.archives.open_movielens_stream"),
     ("data/__init__.py", "unpacked", "tfhybrid.data.archives.unpacked"),
+    ("data/data_node.py", "python -m tfhybrid.data.data_node", "tfhybrid node data"),
     ("data/from_nodes.py", "join", "delivery"),
     ("data/from_nodes.py", "most_bytes", "max_bytes"),
     ("data/from_nodes.py", "share", "divide_by"),
-    ("data/node/__main__.py", "python -m tfhybrid.data.node", "python -m tfhybrid.data.data_node"),
+    ("data/node/__main__.py", "python -m tfhybrid.data.node", "tfhybrid node data"),
     ("data/node_batches.py", "join", "delivery"),
     ("data/node_batches.py", "most_bytes", "max_bytes"),
     ("data/node_batches.py", "share", "divide_by"),
     ("data_nodes/key_links.py", "notice", "notify"),
     ("data_nodes/key_links.py", "request", "pull"),
     ("data_nodes/key_links.py", "unasked", "push"),
+    (
+        "embedding_nodes/embedding_node.py",
+        "python -m tfhybrid.embedding_nodes.embedding_node",
+        "tfhybrid node embedding",
+    ),
     ("layers/__init__.py", "TableProxy", "tfhybrid.layers.table_proxy.TableProxy"),
     ("monitoring/report.py", "asked", "requested"),
     (
         "nodes/embedding/__main__.py",
         "python -m tfhybrid.nodes.embedding",
-        "python -m tfhybrid.embedding_nodes.embedding_node",
+        "tfhybrid node embedding",
     ),
-    (
-        "nodes/metadata/__main__.py",
-        "python -m tfhybrid.nodes.metadata",
-        "python -m tfhybrid.cluster.metadata_node",
-    ),
+    ("nodes/metadata/__main__.py", "python -m tfhybrid.nodes.metadata", "tfhybrid node metadata"),
     (
         "optimizers/__init__.py",
         "SparseOptimizer",
@@ -102,7 +112,7 @@ def aliases_in(file: Path) -> Iterator[tuple[str, str, str]]:
         if not isinstance(node, ast.Call) or getattr(node.func, "id", None) not in KINDS:
             continue
         name = file.relative_to(PACKAGE).as_posix()
-        if node.func.id == warn_renamed.__name__:
+        if node.func.id in (run_renamed.__name__, warn_renamed.__name__):
             old, new = (ast.literal_eval(argument) for argument in node.args[:2])
             yield name, old, new
         for keyword in node.keywords:
@@ -113,6 +123,25 @@ def aliases_in(file: Path) -> Iterator[tuple[str, str, str]]:
 def test_list_names_every_alias():
     files = set(PACKAGE.rglob("*.py")) - {Path(_deprecated.__file__)}
     assert {alias for file in sorted(files) for alias in aliases_in(file)} == ALIASES
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("tfhybrid.cluster.metadata_node", "metadata"),
+        ("tfhybrid.embedding_nodes.embedding_node", "embedding"),
+        ("tfhybrid.data.data_node", "data"),
+        ("tfhybrid.nodes.metadata", "metadata"),
+        ("tfhybrid.nodes.embedding", "embedding"),
+        ("tfhybrid.data.node", "data"),
+    ],
+)
+def test_old_command_runs_new_one(module: str, command: str):
+    run = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"node {command} [OPTIONS]" in run.stdout
+    assert f"`python -m {module}` is deprecated: use `tfhybrid node {command}`" in run.stderr
 
 
 def test_module_finds_old_name():

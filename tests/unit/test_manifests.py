@@ -175,7 +175,9 @@ def test_checkpoints_outlive_the_pods_and_are_where_the_job_saves(job, worker, o
 
 def test_rank_0_answers_prometheus_and_the_network_lets_it(job, worker, others) -> None:
     launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    port = int({each["name"]: each["value"] for each in launcher["env"]}["TFHYBRID_METRICS_PORT"])
+    environment = {each["name"]: each["value"] for each in launcher["env"]}
+    port = int(environment["TFHYBRID_METRICS_PORT"])
+    assert environment["TFHYBRID_METRICS_HOST"] == "0.0.0.0"  # network.yaml says who may connect
     assert worker["containers"][0]["ports"] == [{"name": "metrics", "containerPort": port}]
     service = others["Service"]
     assert service["metadata"]["annotations"]["prometheus.io/port"] == str(port)

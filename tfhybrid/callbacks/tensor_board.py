@@ -186,12 +186,14 @@ class TensorBoard(keras.callbacks.Callback):
         before, self._passes = self._passes, passes
         if not passes.announced:
             return {}
-        rates = metrics.pass_rates(before, passes, steps)
-        values = {f"passes/{name.replace(' ', '/')}": rate for name, rate in rates.items()}
-        for metric, read in metrics.OF_PASSES:
-            if metric.kind == "gauge":
-                values[f"passes/{metric.name}"] = read(passes)[""]
-        return values
+        now = dict(metrics.of_passes(passes))
+        counted = metrics.counters(metrics.of_passes(before)), metrics.counters(now.items())
+        values = {
+            f"passes/{name}/{label}".rstrip("/"): rate
+            for (name, label), rate in metrics.rates(*counted, steps).items()
+        }
+        gauges = [metric for metric in now if metric.kind == "gauge"]
+        return values | {f"passes/{metric.name}": now[metric][""] for metric in gauges}
 
 
 def _of_stream() -> dict[str, float]:

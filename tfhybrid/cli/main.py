@@ -8,7 +8,7 @@ import typer
 from typing_extensions import override
 
 from tfhybrid._version import __version__
-from tfhybrid.cli import nodes_command, store_command
+from tfhybrid.cli import node_command, nodes_command, store_command
 from tfhybrid.cli.checkpoint import checkpoint_command
 from tfhybrid.cli.data import data_command
 from tfhybrid.cli.doctor.doctor_command import doctor
@@ -57,6 +57,7 @@ app.command(rich_help_panel="Watch a job")(top)
 app.add_typer(store_command.app, name="store", rich_help_panel="Watch a job")
 app.add_typer(checkpoint_command.app, name="checkpoint", rich_help_panel="Checkpoints")
 app.add_typer(nodes_command.app, name="nodes", rich_help_panel="Clusters")
+app.add_typer(node_command.app, name="node", rich_help_panel="Clusters")
 app.add_typer(stream_command.app, name="stream", rich_help_panel="Online training")
 
 

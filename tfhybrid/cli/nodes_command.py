@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
-from tfhybrid.cli.terminal.console import live, show, show_json
+from tfhybrid.cli.terminal.console import drawn_table, live, show, show_json
 from tfhybrid.cli.terminal.help_page import CommandApp
 from tfhybrid.cli.terminal.options import Json
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = CommandApp()
+
+_NUMBERS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("rows", "{:,.0f}".format),
+    ("bytes", lambda size: decimal(int(size))),
+    ("updates_per_second", "{:,.1f}".format),
+    ("served_rows_per_second", "{:,.1f}".format),
+    ("received_bytes_per_second", lambda rate: decimal(int(rate))),
+    ("served_bytes_per_second", lambda rate: decimal(int(rate))),
+)
 
 _File = Annotated[Path, typer.Argument(help="Cluster file, such as cluster.yaml.")]
 
@@ -41,7 +55,6 @@ def up(file: _File) -> None:
 @app.command()
 def status(file: _File, as_json: Json = False) -> None:
     """Show the nodes, their states, and the shards that they own."""
-    from tfhybrid.cli.terminal.node_table import nodes_table
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster
 
@@ -51,6 +64,32 @@ def status(file: _File, as_json: Json = False) -> None:
         return
     with live() as screen:
         screen(nodes_table(cluster_status))
+
+
+def nodes_table(status: Mapping[str, Any]) -> Table:
+    """Returns a table of a cluster's nodes: state, owned shards, rows, bytes and rates.
+
+    Args:
+        status: Reply of the metadata node, from `tfhybrid.cluster.launching.status`.
+    """
+    owners = [each["node"] for each in status["allocation"]]
+    rows = [
+        [
+            *(node["name"], node["role"], node["state"], f"{node['seconds']:.0f} s"),
+            *(node["address"], f"{owners.count(node['name'])}"),
+            *(
+                form(node["numbers"][name]) if name in node["numbers"] else ""
+                for name, form in _NUMBERS
+            ),
+        ]
+        for node in status["nodes"]
+    ]
+    text = ("node", "role", "state", "address")
+    columns = ("node", "role", "state", "since", "address", "shards", "rows", "bytes")
+    title = f"Nodes, allocation epoch {status['epoch']}"
+    return drawn_table(
+        [*columns, "updates/s", "rows/s", "in/s", "out/s"], rows, text=text, title=title
+    )
 
 
 @app.command()

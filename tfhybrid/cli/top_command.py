@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.filesize import decimal
 
-from tfhybrid.cli.store_command import (
-    Job,
-    ShmDirectory,
-    as_dict,
-    find,
-    state_text,
-)
-from tfhybrid.cli.terminal.console import (
-    live,
-    plain,
-    show,
-    show_json,
-)
-from tfhybrid.cli.terminal.options import Interval, Json, Prometheus
+from tfhybrid.cli.nodes_command import nodes_table
+from tfhybrid.cli.store_command import Job, ShmDirectory, as_dict, find, state_text
+from tfhybrid.cli.terminal.console import drawn_table
+from tfhybrid.cli.terminal.options import Count, Interval, Json, Prometheus
+from tfhybrid.cli.terminal.watching import Numbers, Watch
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from tfhybrid.monitoring.report import PassReport, StoreReport
+    from tfhybrid.monitoring.metrics import Reading
+    from tfhybrid.monitoring.report import StoreReport
 
 _RATES = {"updates": "updates/s", "new_rows": "new rows/s", "evicted_rows": "evicted/s"}
-_OF_PASSES = {
-    "pass_keys hit": "hits",
-    "pass_keys miss": "misses",
-    "pass_rows fetched": "rows fetched",
-    "pass_rows refreshed": "refreshed",
-    "pass_rows written_back": "written back",
-}
 _OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
+_OF_PASSES = {
+    ("pass_keys", "hit"): "hits",
+    ("pass_keys", "miss"): "misses",
+    ("pass_rows", "fetched"): "rows fetched",
+    ("pass_rows", "refreshed"): "refreshed",
+    ("pass_rows", "written_back"): "written back",
+}
 
 
 def top(
     job: Job,
     interval: Interval = 2.0,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", show_default="until the job ends", help="Number of readings."
-        ),
-    ] = None,
+    count: Count = None,
     shm_dir: ShmDirectory = None,
     as_json: Json = False,
     prometheus: Prometheus = None,
@@ -71,101 +57,106 @@ def top(
 
     $ tfhybrid top ctr --interval 5
     """
-    if prometheus is not None:
-        _answer(job, shm_dir, prometheus, interval, count)
-        return
-    from rich.console import Group
-
-    from tfhybrid.cli.terminal.node_table import nodes_table
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster
 
-    before, at = find(job, shm_dir), time.monotonic()
     cluster = Cluster.read(nodes) if nodes else None
-    looks = itertools.count() if count is None else range(count)
-    with live() as screen:
-        for _ in looks:
-            time.sleep(interval)
-            now, then = find(job, shm_dir), at
-            at = time.monotonic()
-            status = None if cluster is None else launching.status(cluster)
-            if as_json:
-                fields = as_dict(now) | _rates_of(before, now, at - then)
-                show_json(fields if status is None else fields | {"cluster": status})
-            else:
-                tables = drawn(before, now, at - then)
-                screen(tables if status is None else Group(tables, nodes_table(status)))
-            if not now.living:
-                return
-            before = now
+
+    def look() -> JobLook:
+        status = None if cluster is None else launching.status(cluster)
+        return JobLook(find(job, shm_dir), status)
+
+    watch = Watch(job, look, interval, count)
+    if prometheus is None:
+        watch.show(as_json, has_rates=True)
+    else:
+        watch.serve(prometheus)
 
 
-def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, Any]:
-    from tfhybrid.monitoring import metrics
+class JobLook(NamedTuple):
+    """A running job at one time: its store on this host, and its embedding nodes.
 
-    return {
-        "rates": metrics.rates(before, now, seconds),
-        "pass_rates": metrics.pass_rates(before.passes, now.passes, seconds),
-    }
+    Args:
+        store: Report of the store.
+        status: Status of the cluster of nodes. Default: `None`, it is not watched.
+    """
+
+    store: StoreReport
+    status: dict[str, Any] | None = None
+
+    def reading(self) -> Reading:
+        """Returns the metrics of the store."""
+        from tfhybrid.monitoring.metrics import of_store
+
+        return of_store(self.store)
+
+    def ended(self) -> bool:
+        """Returns whether no process of the job is alive on this host."""
+        return not self.store.living
+
+    def fields(self, rates: Numbers) -> dict[str, Any]:
+        """Returns the report of the store, its rates by table and metric, and the nodes.
+
+        Args:
+            rates: Growth of counters per second.
+        """
+        from tfhybrid.monitoring.metrics import counters, of_passes, of_tables
+
+        of_table = {
+            table.name: {
+                metric: rates.get((metric, name), 0.0)
+                for metric, name in counters(of_tables([table]))
+            }
+            for table in self.store.tables
+        }
+        passes = {
+            f"{metric} {label}".rstrip(): rates.get((metric, label), 0.0)
+            for metric, label in counters(of_passes(self.store.passes))
+        }
+        nodes = {} if self.status is None else {"cluster": self.status}
+        return {**as_dict(self.store), "rates": of_table, "pass_rates": passes, **nodes}
+
+    def drawn(self, rates: Numbers) -> RenderableType:
+        """Returns the table of the store's tables, and that of the nodes.
+
+        Args:
+            rates: Growth of counters per second.
+        """
+        from rich.console import Group
+
+        table = tables_table(self.store, rates)
+        return table if self.status is None else Group(table, nodes_table(self.status))
 
 
-def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
-    """Serves Prometheus until the job ends, or for `count` intervals."""
-    from tfhybrid.monitoring import metrics
-    from tfhybrid.monitoring.prometheus import Endpoint
-
-    find(job, shm_dir)  # fails now rather than at the first request
-    endpoint = Endpoint(job, lambda: metrics.of_store(find(job, shm_dir)), port, "0.0.0.0")
-    show(plain(f"Metrics of {job}: port {endpoint.port}, /metrics"))
-    try:
-        for _ in itertools.count() if count is None else range(count):
-            time.sleep(interval)
-            if not find(job, shm_dir).living:
-                return
-    finally:
-        endpoint.close()
-
-
-def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
+def tables_table(store: StoreReport, rates: Numbers) -> Table:
     """Returns a job's tables with rates per second, as a table for a terminal.
 
     Args:
-        before: Earlier report.
-        now: Current report.
-        seconds: Time between the two reports.
+        store: Report of the store.
+        rates: Growth of counters per second.
     """
-    from rich.table import Table
-
-    from tfhybrid.monitoring import metrics
-
-    by_table = metrics.rates(before, now, seconds)
-    title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
-    in_files = any(table.file_bytes for table in now.tables)
-    rates = _RATES | _OF_FILES if in_files else _RATES
-    columns = ["table", "rows", "version", *rates.values(), "bytes"]
-    if in_files:
-        columns.append("on disk")
-    output = Table(title=plain(title), title_justify="left")
-    for column in columns:
-        output.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
-    for table in now.tables:
-        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in rates]
-        cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
-        sizes = [table.bytes, table.file_bytes][: 2 if in_files else 1]
-        output.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
-    if now.passes.announced:
-        output.caption = plain(_about_passes(before.passes, now.passes, seconds))
-        output.caption_justify = "left"
-    return output
+    in_files = any(table.file_bytes for table in store.tables)
+    counted = _RATES | _OF_FILES if in_files else _RATES
+    rows = [
+        [
+            *(table.name, f"{table.rows:,}", f"{table.version:,}"),
+            *(f"{rates.get((name, table.name), 0):,.1f}" for name in counted),
+            *map(decimal, (table.bytes, table.file_bytes)[: 1 + in_files]),
+        ]
+        for table in store.tables
+    ]
+    columns = ["table", "rows", "version", *counted.values(), *("bytes", "on disk")[: 1 + in_files]]
+    here = f"{len(store.ranks)} rank(s) here, {decimal(store.bytes)}"
+    title = f"{store.job}: {state_text(store)}, {here}"
+    caption = _about_passes(store, rates) if store.passes.announced else ""
+    return drawn_table(columns, rows, text=["table"], title=title, caption=caption)
 
 
-def _about_passes(before: PassReport, now: PassReport, seconds: float) -> str:
+def _about_passes(store: StoreReport, rates: Numbers) -> str:
     """Describes the fast tier and the rates of passes, in two lines."""
-    from tfhybrid.monitoring import metrics
-
-    rates = metrics.pass_rates(before, now, seconds)
-    counted = [f"{rates[name]:,.0f} {what}" for name, what in _OF_PASSES.items()]
-    received = decimal(round(rates["pass_received_bytes"]))
+    now = store.passes
+    counted = [f"{rates.get(key, 0):,.0f} {words}" for key, words in _OF_PASSES.items()]
+    received = decimal(round(rates.get(("pass_received_bytes", ""), 0)))
     return (
         f"passes: {now.standing} open, {now.rows:,} rows, {decimal(now.bytes)} of shared memory\n"
         f"a second: {', '.join(counted)}, {received} received"

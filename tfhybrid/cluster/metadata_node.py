@@ -1,6 +1,6 @@
 """Metadata node: serves the states of nodes and the allocation of slots.
 
-    python -m tfhybrid.cluster.metadata_node --state FILE --token-file FILE --owners NAME,NAME ...
+    tfhybrid node metadata --state FILE --token-file FILE --owners NAME,NAME ...
 
 A registered node keeps its connection open; when the connection ends, the node is lost. If this
 process dies, running jobs are not affected, but no node can register until it is back. A restarted
@@ -9,21 +9,20 @@ process loads its state from the file.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tfhybrid._deprecated import run_renamed
 from tfhybrid._remote import remote
 from tfhybrid.cluster.balance import Move, moves
 from tfhybrid.cluster.membership import OWNING_ROLE, Membership, NodeState, View
-from tfhybrid.cluster.node_options import read_token, set_up_logging
-from tfhybrid.cluster.rates import Rates
 from tfhybrid.cluster.status import StatusServer, status_of
 from tfhybrid.errors import StoreError
+from tfhybrid.monitoring.metrics import COUNTED_BY_NODES, rates
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake
@@ -187,7 +186,8 @@ class NodeConnection:
     ) -> None:
         self._membership = membership
         self._hear = hear
-        self._rates = Rates()
+        self._counted: dict[str, float] = {}  # counters of the last heartbeat
+        self._counted_at = 0.0
         self._name = self._incarnation = ""  # empty until the node has registered
 
     @remote
@@ -228,7 +228,7 @@ class NodeConnection:
         """
         if not self._name:
             raise StoreError("A node must register before it sends heartbeats")
-        self._hear(self._name, numbers | self._rates.of(numbers))
+        self._hear(self._name, numbers | self._rates(numbers))
         self._membership.heard_of(self._name, self._incarnation)
         return self._standing()
 
@@ -238,41 +238,36 @@ class NodeConnection:
             _log.warning("%s is lost: its connection has ended", self._name)
             self._membership.set_state(self._name, self._incarnation, NodeState.LOST)
 
+    def _rates(self, numbers: dict[str, float]) -> dict[str, float]:
+        """Returns the growth per second of each counter since the last heartbeat."""
+        before, at = self._counted, self._counted_at
+        self._counted = {name: numbers[name] for name in COUNTED_BY_NODES if name in numbers}
+        self._counted_at = time.monotonic()
+        growth = rates(before, self._counted, self._counted_at - at)
+        return {f"{name}_per_second": rate for name, rate in growth.items()}
+
     def _standing(self) -> NodeStanding:
         now = self._membership.view
         return NodeStanding(now.epoch, now.nodes[self._name].draining)
 
 
-def main() -> None:
-    """Runs the metadata node until SIGTERM, with the options of the command line.
+def main(
+    membership: Membership, token: str, address: tuple[str, int], status_address: tuple[str, int]
+) -> None:
+    """Runs the metadata node until SIGTERM. Only the main thread may call it.
 
-    Prints the usage and exits if the options cannot be parsed.
+    Args:
+        membership: Nodes and owners of shards, kept in a file.
+        token: Secret of the cluster.
+        address: Host and port to listen on; port 0 means a free one.
+        status_address: Host and port of the status page; port 0 means a free one.
 
     Raises:
-        ConfigError: The token or the TLS files cannot be used.
-        StoreError: The state file is damaged, or belongs to a cluster with another number of
-            shards.
+        ConfigError: The TLS files cannot be used.
         OSError: An address is not available, or the state file cannot be written.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--state", required=True, type=Path)
-    parser.add_argument("--token-file", required=True, type=Path)
-    parser.add_argument(
-        "--owners",
-        required=True,
-        help="name of the first owner of each shard of the slots, separated by commas",
-    )
-    parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
-    parser.add_argument("--port", default=0, type=int)
-    parser.add_argument("--status-port", default=0, type=int)
-    arguments = parser.parse_args()
-    set_up_logging()
-    token = read_token(arguments.token_file)
-    membership = Membership(arguments.state, arguments.owners.split(","))
-    address = arguments.listen, arguments.port
     node = MetadataNode(membership, address, token, Tls.from_environment())
     node.server.stop_at_signals()
-    status_address = arguments.listen, arguments.status_port
     page = StatusServer(status_address, token, node.status, tls_files())
     _log.info("Listening on %s port %d; status page on port %d", *node.address, page.port)
     with contextlib.closing(page):
@@ -280,4 +275,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_renamed("python -m tfhybrid.cluster.metadata_node", "tfhybrid node metadata")

@@ -1,8 +1,7 @@
-"""Command-line options of nodes, their token and their log."""
+"""Options of nodes, their token and their log."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import os
@@ -66,58 +65,27 @@ class NodeOptions:
     tls: Tls | None = None
 
     @classmethod
-    def from_command_line(cls, description: str) -> NodeOptions:
+    def read(
+        cls, name: str, metadata: str, token_file: Path, listen: str, port: int
+    ) -> NodeOptions:
         """Returns the options of this process's command line, and sets up logging.
-
-        Prints the usage and exits if they cannot be parsed.
-
-        Args:
-            description: Description of the program; its first line is shown as help.
-
-        Raises:
-            ConfigError: The address, the token's file or the TLS files cannot be used.
-            ValueError: `TFHYBRID_LOG_LEVEL` names no level.
-            SystemExit: The options cannot be parsed.
-        """
-        return cls.told(cls.parser(description).parse_args())
-
-    @staticmethod
-    def parser(description: str) -> argparse.ArgumentParser:
-        """Returns a parser of the options that every node has; a role may add its own.
-
-        Args:
-            description: Description of the program; its first line is shown as help.
-        """
-        parser = argparse.ArgumentParser(description=description.splitlines()[0])
-        parser.add_argument("--name", required=True)
-        parser.add_argument("--metadata", required=True, metavar="HOST:PORT")
-        parser.add_argument("--token-file", required=True, type=Path)
-        parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
-        parser.add_argument("--port", default=0, type=int)
-        return parser
-
-    @classmethod
-    def told(cls, arguments: argparse.Namespace) -> NodeOptions:
-        """Returns the options that `parser` has parsed, and sets up logging.
 
         With the `TFHYBRID_TLS_` variables set, it also starts the TLS relay.
 
         Args:
-            arguments: Result of the parser.
+            name: Name of the node, unique within the cluster.
+            metadata: Address of the metadata node, as `HOST:PORT`.
+            token_file: File with the token of the cluster.
+            listen: Address, and so the network, on which the node listens.
+            port: Port on which the node listens; 0 for a free one.
 
         Raises:
             ConfigError: The address, the token's file or the TLS files cannot be used.
             ValueError: `TFHYBRID_LOG_LEVEL` names no level.
         """
         set_up_logging()
-        return cls(
-            arguments.name,
-            parsed_address(arguments.metadata),
-            read_token(arguments.token_file),
-            arguments.listen,
-            arguments.port,
-            Tls.from_environment(),
-        )
+        token, tls = read_token(token_file), Tls.from_environment()
+        return cls(name, parsed_address(metadata), token, listen, port, tls)
 
 
 def set_up_logging() -> None:

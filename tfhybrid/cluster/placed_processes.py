@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfhybrid.cluster.cluster_file import OWNERS, READERS, Cluster
+from tfhybrid.cluster.cluster_file import READERS, Cluster
 from tfhybrid.core.whole_file import write_whole
 
 METADATA = "metadata"  # name of the metadata node's process
-_MODULES = {OWNERS: "tfhybrid.embedding_nodes.embedding_node", READERS: "tfhybrid.data.data_node"}
+_NODE = (sys.executable, "-m", "tfhybrid.cli", "node")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
         PlacedProcess(
             METADATA,
             (
-                *(sys.executable, "-m", "tfhybrid.cluster.metadata_node"),
+                *(*_NODE, "metadata"),
                 *("--state", str(cluster.directory / "state.json"), "--token-file", token),
                 *("--owners", ",".join(cluster.owners()), "--listen", cluster.listen),
                 *("--port", str(cluster.port), "--status-port", str(cluster.status_port)),
@@ -59,10 +59,12 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
     ]
     for name_of_role, role in cluster.roles.items():
         script = ("--script", role.script) if role.script else ()
-        program = ("-m", _MODULES.get(name_of_role, ""), "--listen", listen, *script)
         for name in cluster.names(name_of_role):
             options = ("--name", name, "--metadata", metadata, "--token-file", token)
-            command = role.command or (sys.executable, *program, *options)
+            command = role.command or (
+                *(*_NODE, name_of_role, "--listen", listen),
+                *(*script, *options),
+            )
             environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
             environment["TFHYBRID_NODE_NAME"] = name
             if name_of_role == READERS:  # its script may import TensorFlow, which would take GPUs

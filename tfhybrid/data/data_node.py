@@ -1,6 +1,6 @@
 """The data node: reads the data sets of a job's script, splits batches, and sends their halves.
 
-    python -m tfhybrid.data.data_node --metadata HOST:PORT --token-file FILE ...
+    tfhybrid node data --name NAME --metadata HOST:PORT --token-file FILE --script SCRIPT ...
 
 It imports the script, whose functions make the data sets. A script that also trains must do so
 under `if __name__ == "__main__":`. Each data set of each trainer has a connection and a thread of
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tfhybrid._deprecated import run_renamed
 from tfhybrid.cluster.node_options import NodeOptions
 from tfhybrid.cluster.registration import Registration
 from tfhybrid.data.samples.sharding import Shard
@@ -153,27 +154,24 @@ class DataNode:
         return KeyLinks.connect(owners, self._options.name, opened.session)
 
 
-def main() -> None:
-    """Runs a data node until SIGTERM.
+def main(options: NodeOptions, script: str) -> None:
+    """Runs a data node until SIGTERM or SIGINT. Only the main thread may call it.
 
-    Prints the usage and exits if the options cannot be parsed.
+    Args:
+        options: Options of the node, as on its command line.
+        script: Path of a file that ends with `.py`, or name of a module.
 
     Raises:
-        ConfigError: The script cannot be imported, or an address, the token or the TLS files cannot
-            be used.
+        ConfigError: The script cannot be imported.
         OSError: The address is not available.
     """
-    parser = NodeOptions.parser(__doc__ or "")
-    parser.add_argument("--script", required=True, help="a file or a module")
-    arguments = parser.parse_args()
-    options = NodeOptions.told(arguments)
     # A script that looks for nodes by itself must not take this process for a trainer.
     forget_nodes()
-    node = DataNode(options, load(arguments.script))
+    node = DataNode(options, load(script))
     node.server.stop_at_signals()
     with contextlib.suppress(KeyboardInterrupt):
         node.run()
 
 
 if __name__ == "__main__":
-    main()
+    run_renamed("python -m tfhybrid.data.data_node", "tfhybrid node data")

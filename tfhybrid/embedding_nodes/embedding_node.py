@@ -1,6 +1,6 @@
 """The embedding node: a process without TensorFlow that owns rows of one job at a time.
 
-    python -m tfhybrid.embedding_nodes.embedding_node --metadata HOST:PORT --token-file FILE ...
+    tfhybrid node embedding --name NAME --metadata HOST:PORT --token-file FILE ...
 
 The node registers at the metadata node. A job's rank 0 connects and calls `begin`, which makes a
 store for one shard; the store lives as long as that connection. Ranks of the job connect to read
@@ -16,9 +16,9 @@ import socket
 import threading
 from collections.abc import Mapping
 
+from tfhybrid._deprecated import run_renamed
 from tfhybrid._remote import remote
 from tfhybrid.cluster.node_options import NodeOptions
-from tfhybrid.cluster.rates import COUNTED
 from tfhybrid.cluster.registration import Registration
 from tfhybrid.core import native, split_batches
 from tfhybrid.core.native import LinkPurpose
@@ -31,6 +31,7 @@ from tfhybrid.embedding_nodes.store_copy import (
     send_store,
 )
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
+from tfhybrid.monitoring.metrics import COUNTED_BY_NODES
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.handshake import Handshake, Purpose
@@ -94,7 +95,7 @@ class EmbeddingNode:
         with self._lock:
             stores = list(self._stores.values())
         counters = native.counters()
-        counted = {name: float(counters[name]) for name in COUNTED if name in counters}
+        counted = {name: float(counters[name]) for name in COUNTED_BY_NODES if name in counters}
         if not stores:
             return counted | {"jobs": 0.0, "shares": 0.0}
         of_shards = [store.numbers() for store in stores]
@@ -303,18 +304,16 @@ class JobConnection:
             self._node.end(self._begun[0], self._caller)
 
 
-def main() -> None:
-    """Runs an embedding node with the options of the command line, until SIGTERM or SIGINT.
+def main(options: NodeOptions) -> None:
+    """Runs an embedding node until SIGTERM or SIGINT. Only the main thread may call it.
 
-    Only the main thread may call it. Exits if the options cannot be parsed.
+    Args:
+        options: Options of the node, as on its command line.
 
     Raises:
-        ConfigError: The address of the metadata node, the token's file or the TLS files cannot be
-            used.
         OSError: The address or the port to listen on is not available.
         StoreError: The TLS relay of this process has ended.
     """
-    options = NodeOptions.from_command_line(__doc__ or "")
     node = EmbeddingNode(options)
     node.server.stop_at_signals()
     with contextlib.suppress(KeyboardInterrupt):
@@ -322,4 +321,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_renamed("python -m tfhybrid.embedding_nodes.embedding_node", "tfhybrid node embedding")

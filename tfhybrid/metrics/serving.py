@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
-from collections.abc import Iterator
 
 from tfhybrid import distributed
 from tfhybrid.job import current_job
 from tfhybrid.monitoring import metrics
-from tfhybrid.monitoring.metrics import Metric
+from tfhybrid.monitoring.metrics import Reading
 from tfhybrid.monitoring.prometheus import Endpoint
 from tfhybrid.monitoring.report import report_stores
-from tfhybrid.settings import metrics_port, shm_directory
+from tfhybrid.settings import metrics_host, metrics_port, shm_directory
 
 _log = logging.getLogger("tfhybrid.metrics")
 
 
 @distributed.call("metrics.serve")
-def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | None:
+def serve(port: int | None = None, *, address: str | None = None) -> Endpoint | None:
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
     The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
@@ -28,7 +28,9 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     Args:
         port: Port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if
             that is not set, nothing is served.
-        address: Address to listen on. Defaults to all addresses of the host.
+        address: Address to listen on, `"0.0.0.0"` for all addresses of the host. Defaults to
+            `TFHYBRID_METRICS_HOST`; if that is not set, only this host is served. Anyone who can
+            connect may read the metrics.
 
     Returns:
         On rank 0, the endpoint, with its `port` and `close()`; elsewhere, or without a port,
@@ -44,7 +46,7 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
 
     >>> import urllib.request, tfhybrid
     >>> tfhybrid.init()
-    >>> endpoint = tfhybrid.metrics.serve(0, address="127.0.0.1")
+    >>> endpoint = tfhybrid.metrics.serve(0)
     >>> url = f"http://127.0.0.1:{endpoint.port}/metrics"
     >>> "tfhybrid_samples_total" in urllib.request.urlopen(url).read().decode()
     True
@@ -53,19 +55,17 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     chosen = metrics_port() if port is None else port
     if distributed.broadcast_object(chosen) is None:
         return None
-    job = current_job()
+    job, host = current_job(), address or metrics_host()
 
-    def values() -> Iterator[tuple[Metric, dict[str, float]]]:
-        yield from metrics.of_process()
-        for store in report_stores(shm_directory()):
-            if store.job == job.name:
-                yield from metrics.of_store(store)
+    def reading() -> Reading:
+        stores = [store for store in report_stores(shm_directory()) if store.job == job.name]
+        return itertools.chain(metrics.of_process(), *map(metrics.of_store, stores))
 
     def open_endpoint() -> Endpoint | None:
-        return Endpoint(job.name, values, chosen or 0, address) if distributed.rank() == 0 else None
+        return Endpoint(job.name, reading, chosen or 0, host) if distributed.rank() == 0 else None
 
     endpoint = distributed.together(open_endpoint)
     if endpoint is not None:
         atexit.register(endpoint.close)
-        _log.info("Metrics for Prometheus: http://%s:%d/metrics", address, endpoint.port)
+        _log.info("Metrics for Prometheus: http://%s:%d/metrics", host, endpoint.port)
     return endpoint

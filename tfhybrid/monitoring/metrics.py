@@ -1,4 +1,4 @@
-"""The metrics of a job: name, meaning and source of each, for all programs that show them.
+"""The metrics of all processes: name, kind, meaning and labels of each, and their readings.
 
 `tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus use them. Metrics of tables
 are in shared memory, where any process on the host can read them. Metrics of a job are counted by
@@ -7,209 +7,195 @@ its process. This module needs neither TensorFlow nor Horovod.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from tfhybrid.core import native
 from tfhybrid.monitoring.report import PassReport, StoreReport, TableReport
 
 PREFIX = "tfhybrid_"
 
+_Key = TypeVar("_Key", bound=Hashable)
+
 
 class Metric(NamedTuple):
-    """A metric of a table or of a job.
+    """A number that a process measures.
 
     Attributes:
-        name: Name without `PREFIX` and without the suffix `_total` of counters.
+        name: Name without `PREFIX` and without the suffix `_total` of counters. A number of bytes
+            has `bytes` in its name.
         kind: Kind for Prometheus, `"gauge"`, or `"counter"` if the value only grows.
         meaning: Sentence that describes the metric.
-        label: Name of the label that distinguishes several values; empty for a single value.
+        label: Name of the label that distinguishes several values; empty for a single value; a
+            tuple of names for values with several labels.
     """
 
     name: str
     kind: str
     meaning: str
-    label: str = ""
+    label: str | tuple[str, ...] = ""
 
 
-class TableMetric(NamedTuple):
-    """Metric of a table, with the function that gets the metric's value from a report."""
+class Metrics(list[Metric]):
+    """The metrics of one kind of process, in the order in which they are defined."""
 
-    metric: Metric
-    read: Callable[[TableReport], float]
+    def counter(self, name: str, meaning: str, label: str = "") -> Metric:
+        """Adds a metric whose value only grows, and returns it.
 
+        Args:
+            name: Name without `PREFIX` and `_total`.
+            meaning: Sentence that describes the metric.
+            label: Name of its label. Default: none.
+        """
+        self.append(Metric(name, "counter", meaning, label))
+        return self[-1]
 
-def _of_table(
-    name: str, kind: str, meaning: str, read: Callable[[TableReport], float]
-) -> TableMetric:
-    return TableMetric(Metric(name, kind, meaning, "table"), read)
+    def gauge(self, name: str, meaning: str, label: str = "") -> Metric:
+        """Adds a metric whose value may fall, and returns it.
 
-
-OF_TABLES = (
-    _of_table("rows", "gauge", "Rows of the table.", lambda table: table.rows),
-    _of_table("bytes", "gauge", "Shared memory of the table on this host.", lambda t: t.bytes),
-    _of_table("updates", "counter", "Updates applied to the table.", lambda table: table.version),
-    _of_table(
-        "new_rows",
-        "counter",
-        "Rows that were added, by training or by loading.",
-        lambda table: table.rows + table.evicted,
-    ),
-    _of_table("evicted_rows", "counter", "Rows that were evicted.", lambda table: table.evicted),
-    _of_table("file_bytes", "gauge", "Rows in files on a disk.", lambda table: table.file_bytes),
-    _of_table("cache_hits", "counter", "Rows of files found in the cache.", lambda t: t.cache_hits),
-    _of_table(
-        "cache_misses", "counter", "Rows of files read from the disk.", lambda t: t.cache_misses
-    ),
-)
+        Args:
+            name: Name without `PREFIX` and `_total`.
+            meaning: Sentence that describes the metric.
+            label: Name of its label. Default: none.
+        """
+        self.append(Metric(name, "gauge", meaning, label))
+        return self[-1]
 
 
-class PassMetric(NamedTuple):
-    """Metric of the passes (rows fetched ahead) of a host, with the function that reads it."""
-
-    metric: Metric
-    read: Callable[[PassReport], dict[str, float]]
+# A metric with its values by the value of its label, or by the tuple of those of its labels.
+Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
+Reading = Iterable[tuple[Metric, Values]]
 
 
-OF_PASSES = (
-    PassMetric(
-        Metric("passes", "counter", "Passes that the ranks of this host announced."),
-        lambda passes: {"": passes.announced},
-    ),
-    PassMetric(
-        Metric("pass_keys", "counter", "Distinct keys that lookups searched in passes.", "met"),
-        lambda passes: {"hit": passes.hits, "miss": passes.misses},
-    ),
-    PassMetric(
-        Metric("pass_rows", "counter", "Rows of passes by source, and rows written back.", "way"),
-        lambda passes: {
-            "fetched": passes.fetched,
-            "refreshed": passes.refreshed,
-            "copied": passes.copied,
-            "written_back": passes.written,
-        },
-    ),
-    PassMetric(
-        Metric("pass_received_bytes", "counter", "Bytes of rows received for passes."),
-        lambda passes: {"": passes.received_bytes},
-    ),
-    PassMetric(
-        Metric("fast_tier_rows", "gauge", "Rows in the open passes of this host."),
-        lambda passes: {"": passes.rows},
-    ),
-    PassMetric(
-        Metric("fast_tier_bytes", "gauge", "Shared memory of the open passes."),
-        lambda passes: {"": passes.bytes},
-    ),
-)
+def _of_table(name: str, kind: str, meaning: str) -> Metric:
+    return Metric(name, kind, meaning, "table")
+
+
+# The attribute of a `TableReport` that has the value, by metric.
+OF_TABLES = {
+    _of_table("rows", "gauge", "Rows of the table."): "rows",
+    _of_table("bytes", "gauge", "Shared memory of the table on this host."): "bytes",
+    _of_table("updates", "counter", "Updates applied to the table."): "version",
+    _of_table("new_rows", "counter", "Rows that were added, by training or by loading."): "added",
+    _of_table("evicted_rows", "counter", "Rows that were evicted."): "evicted",
+    _of_table("file_bytes", "gauge", "Rows in files on a disk."): "file_bytes",
+    _of_table("cache_hits", "counter", "Rows of files found in the cache."): "cache_hits",
+    _of_table("cache_misses", "counter", "Rows of files read from the disk."): "cache_misses",
+}
+
+# The attributes of a `PassReport` that have the values, by metric and label.
+OF_PASSES = {
+    Metric("passes", "counter", "Passes that the ranks of this host announced."): {"": "announced"},
+    Metric("pass_keys", "counter", "Distinct keys that lookups searched in passes.", "met"): {
+        "hit": "hits",
+        "miss": "misses",
+    },
+    Metric("pass_rows", "counter", "Rows of passes by source, and rows written back.", "way"): {
+        "fetched": "fetched",
+        "refreshed": "refreshed",
+        "copied": "copied",
+        "written_back": "written",
+    },
+    Metric("pass_received_bytes", "counter", "Bytes of rows received for passes."): {
+        "": "received_bytes"
+    },
+    Metric("fast_tier_rows", "gauge", "Rows in the open passes of this host."): {"": "rows"},
+    Metric("fast_tier_bytes", "gauge", "Shared memory of the open passes."): {"": "bytes"},
+}
 WAITING_KEYS = Metric("waiting_keys", "gauge", "Keys that wait for admission.", "table")
 RANKS = Metric("ranks", "gauge", "Ranks of this host, by state.", "state")
 
-STEPS = Metric("steps", "counter", "Updates applied, of all tables together.")
-SAMPLES = Metric("samples", "counter", "Samples of all ranks on which the job has trained.")
-PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its steps.", "phase")
-EXCHANGE = Metric(
-    "exchange_bytes",
-    "counter",
-    "Bytes of gradients and rows between this host and others.",
-    "direction",
+OF_JOB = Metrics()
+STEPS = OF_JOB.counter("steps", "Updates applied, of all tables together.")
+SAMPLES = OF_JOB.counter("samples", "Samples of all ranks on which the job has trained.")
+PHASES = OF_JOB.counter("phase_seconds", "Time of rank 0 in phases of its steps.", "phase")
+EXCHANGE = OF_JOB.counter(
+    "exchange_bytes", "Bytes of gradients and rows between this host and others.", "direction"
 )
-ROWS_READ = Metric(
-    "row_service_rows", "counter", "Rows of sharded tables that lookups read.", "direction"
+ROWS_READ = OF_JOB.counter(
+    "row_service_rows", "Rows of sharded tables that lookups read.", "direction"
 )
-ROWS_READ_BYTES = Metric(
-    "row_service_bytes", "counter", "The same rows, in bytes on the network.", "direction"
+ROWS_READ_BYTES = OF_JOB.counter(
+    "row_service_bytes", "The same rows, in bytes on the network.", "direction"
 )
-UPTIME = Metric(
-    "uptime_seconds", "gauge", "Time since this run started; falls when a job is restarted."
+UPTIME = OF_JOB.gauge(
+    "uptime_seconds", "Time since this run started; falls when a job is restarted."
 )
-MISSING_UPDATES = Metric(
+MISSING_UPDATES = OF_JOB.gauge(
     "missing_updates",
-    "gauge",
     "Updates that rows lacked when embedding nodes sent them: median and maximum.",
     "of",
 )
-RESUMED_STEP = Metric("resumed_step", "gauge", "Step at which this run resumed.", "source")
-CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
-CHECKPOINT_FAILURES = Metric(
-    "checkpoint_failures", "counter", "Checkpoints that could not be written."
+RESUMED_STEP = OF_JOB.gauge("resumed_step", "Step at which this run resumed.", "source")
+CHECKPOINTS = OF_JOB.counter("checkpoints", "Checkpoints that were written.")
+CHECKPOINT_FAILURES = OF_JOB.counter(
+    "checkpoint_failures", "Checkpoints that could not be written."
 )
-CHECKPOINT_AGE = Metric(
-    "checkpoint_age_seconds", "gauge", "Time since this run's last checkpoint was complete."
+CHECKPOINT_AGE = OF_JOB.gauge(
+    "checkpoint_age_seconds", "Time since this run's last checkpoint was complete."
 )
-CHECKPOINT_DURATION = Metric(
-    "checkpoint_duration_seconds", "gauge", "Time in which the last checkpoint was written."
+CHECKPOINT_DURATION = OF_JOB.gauge(
+    "checkpoint_duration_seconds", "Time in which the last checkpoint was written."
 )
-CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
+CHECKPOINT_BYTES = OF_JOB.gauge("checkpoint_bytes", "Size of the last checkpoint.")
 
-OF_JOB = (
-    *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME),
-    *(MISSING_UPDATES, RESUMED_STEP),
-    *(CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
+OF_STREAM = Metrics()
+STREAM_UPDATES = OF_STREAM.counter("stream_updates", "Updates applied by the sync unit.", "model")
+STREAM_REFUSED = OF_STREAM.counter(
+    "stream_refused_updates", "Updates refused because their lease had ended.", "model"
 )
-
-
-def _of_model(name: str, kind: str, meaning: str) -> Metric:
-    return Metric(name, kind, meaning, "model")
-
-
-STREAM_UPDATES = _of_model("stream_updates", "counter", "Updates applied by the sync unit.")
-STREAM_REFUSED = _of_model(
-    "stream_refused_updates", "counter", "Updates refused because their lease had ended."
+STREAM_STALENESS_P50 = OF_STREAM.gauge(
+    "stream_staleness_p50", "Updates applied since its trainer read the weights; median.", "model"
 )
-STREAM_STALENESS_P50 = _of_model(
-    "stream_staleness_p50", "gauge", "Updates applied since its trainer read the weights; median."
-)
-STREAM_STALENESS_P99 = _of_model(
+STREAM_STALENESS_P99 = OF_STREAM.gauge(
     "stream_staleness_p99",
-    "gauge",
     "Updates applied since its trainer read the weights; 99th percentile.",
+    "model",
 )
-STREAM_LAG = Metric(
-    "stream_lag_records", "gauge", "Records not yet leased to a trainer, by MODEL/QUEUE.", "queue"
+STREAM_LAG = OF_STREAM.gauge(
+    "stream_lag_records", "Records not yet leased to a trainer, by MODEL/QUEUE.", "queue"
 )
-UNPUBLISHED_ROWS = _of_model(
-    "unpublished_rows", "gauge", "Rows trained since the last publication."
+UNPUBLISHED_ROWS = OF_STREAM.gauge(
+    "unpublished_rows", "Rows trained since the last publication.", "model"
 )
-PUBLICATIONS = _of_model("publications", "counter", "Publications that were written.")
-PUBLICATIONS_WITHHELD = _of_model("publications_withheld", "counter", "Publications withheld.")
-PUBLICATIONS_FAILED = _of_model(
-    "publications_failed", "counter", "Publications that could not be written."
+PUBLICATIONS = OF_STREAM.counter("publications", "Publications that were written.", "model")
+PUBLICATIONS_WITHHELD = OF_STREAM.counter(
+    "publications_withheld", "Publications withheld.", "model"
 )
-PUBLISHED_BYTES = _of_model("published_bytes", "counter", "Bytes of publications.")
-LAST_PUBLICATION_BYTES = _of_model(
-    "last_publication_bytes", "gauge", "Bytes of the last publication."
+PUBLICATIONS_FAILED = OF_STREAM.counter(
+    "publications_failed", "Publications that could not be written.", "model"
 )
-PUBLICATION_NUMBER = _of_model("publication_number", "gauge", "Number of the last publication.")
-PUBLICATION_AUC = _of_model(
-    "publication_auc", "gauge", "AUC of the last publication, on rows before training on them."
+PUBLISHED_BYTES = OF_STREAM.counter("published_bytes", "Bytes of publications.", "model")
+LAST_PUBLICATION_BYTES = OF_STREAM.gauge(
+    "last_publication_bytes", "Bytes of the last publication.", "model"
 )
-READER_NUMBER = _of_model(
-    "reader_publication", "gauge", "Number of the publication that the reader serves."
+PUBLICATION_NUMBER = OF_STREAM.gauge(
+    "publication_number", "Number of the last publication.", "model"
 )
-READER_GAPS = _of_model("reader_gaps", "counter", "Bases loaded because a delta was missed.")
-READER_FAILURES = _of_model(
-    "reader_failures", "counter", "Publications that the reader could not load."
+PUBLICATION_AUC = OF_STREAM.gauge(
+    "publication_auc", "AUC of the last publication, on rows before training on them.", "model"
 )
-FRESHNESS_P50 = _of_model(
-    "freshness_p50_seconds", "gauge", "Time from an event until it can be read; median."
+READER_NUMBER = OF_STREAM.gauge(
+    "reader_publication", "Number of the publication that the reader serves.", "model"
 )
-FRESHNESS_P99 = _of_model(
-    "freshness_p99_seconds", "gauge", "Time from an event until it can be read; 99th percentile."
+READER_GAPS = OF_STREAM.counter("reader_gaps", "Bases loaded because a delta was missed.", "model")
+READER_FAILURES = OF_STREAM.counter(
+    "reader_failures", "Publications that the reader could not load.", "model"
 )
-OF_STREAM = (
-    *(STREAM_UPDATES, STREAM_REFUSED, STREAM_STALENESS_P50, STREAM_STALENESS_P99, STREAM_LAG),
-    *(UNPUBLISHED_ROWS, PUBLICATIONS, PUBLICATIONS_WITHHELD, PUBLICATIONS_FAILED),
-    *(PUBLISHED_BYTES, LAST_PUBLICATION_BYTES, PUBLICATION_NUMBER, PUBLICATION_AUC),
-    *(READER_NUMBER, READER_GAPS, READER_FAILURES, FRESHNESS_P50, FRESHNESS_P99),
+FRESHNESS_P50 = OF_STREAM.gauge(
+    "freshness_p50_seconds", "Time from an event until it can be read; median.", "model"
 )
-OF_HOST = (
-    *(each.metric for each in OF_TABLES),
-    *(each.metric for each in OF_PASSES),
-    *(WAITING_KEYS, RANKS),
+FRESHNESS_P99 = OF_STREAM.gauge(
+    "freshness_p99_seconds", "Time from an event until it can be read; 99th percentile.", "model"
 )
+
+OF_HOST = (*OF_TABLES, *OF_PASSES, WAITING_KEYS, RANKS)
+
+# Numbers that an embedding node reports and that only grow, until it or its job starts anew.
+COUNTED_BY_NODES = ("updates", "served_rows", "served_bytes", "received_bytes", "sent_bytes")
 
 _noted: dict[tuple[str, str], float] = {}
 _lock = threading.Lock()
@@ -243,12 +229,37 @@ def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
     Yields:
         A metric, and its values by the value of `Metric.label`, a model or a queue.
     """
-    with _lock:
-        noted = dict(_noted)
+    yield from _recorded(OF_STREAM)
+
+
+def as_dict(reading: Reading) -> dict[str, dict[str, float]]:
+    """Returns a reading as JSON for a message: values by the name of the metric and the label.
+
+    Args:
+        reading: Metrics with at most one label.
+    """
+    return {
+        metric.name: {str(label): each for label, each in values.items()}
+        for metric, values in reading
+    }
+
+
+def from_dict(
+    fields: Mapping[str, Mapping[str, float]],
+) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of online training in the JSON of `as_dict`.
+
+    Skips metrics that this version lacks.
+
+    Args:
+        fields: Values by the name of the metric and the label.
+
+    Yields:
+        A metric, and its values by label.
+    """
     for metric in OF_STREAM:
-        values = {label: value for (name, label), value in noted.items() if name == metric.name}
-        if values:
-            yield metric, values
+        if metric.name in fields:
+            yield metric, dict(fields[metric.name])
 
 
 def note_checkpoint(seconds: float, size: int) -> None:
@@ -283,11 +294,17 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
         yield metric, {way: counted[f"{way}_{unit}"] for way in ("fetched", "served")}
     now = time.monotonic()
     yield UPTIME, {"": now - _started}
+    saved = _saved
+    if saved is not None:
+        yield CHECKPOINT_AGE, {"": now - saved}
+    yield from _recorded(OF_JOB)
+
+
+def _recorded(metrics: Iterable[Metric]) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields those of some metrics that `note` and `count` recorded, with values by label."""
     with _lock:
         noted = dict(_noted)
-        if _saved is not None:
-            yield CHECKPOINT_AGE, {"": now - _saved}
-    for metric in OF_JOB:
+    for metric in metrics:
         values = {label: value for (name, label), value in noted.items() if name == metric.name}
         if values:
             yield metric, values
@@ -307,61 +324,59 @@ def of_store(report: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
             `Metric.label`; for `RANKS`, the number of ranks by state, such as `"living"`.
     """
     readable = [table for table in report.tables if not table.problem]
-    tables = [table for table in readable if not table.name.endswith(native.WAITING_SUFFIX)]
-    for metric, read in OF_TABLES:
-        yield metric, {table.name: read(table) for table in tables}
-    yield (
-        WAITING_KEYS,
-        {
-            table.name.removesuffix(native.WAITING_SUFFIX): table.rows
-            for table in readable
-            if table.name.endswith(native.WAITING_SUFFIX)
-        },
-    )
-    for of_passes, values in OF_PASSES:
-        yield of_passes, values(report.passes)
+    waiting = {
+        table.name.removesuffix(native.WAITING_SUFFIX): float(table.rows)
+        for table in readable
+        if table.name.endswith(native.WAITING_SUFFIX)
+    }
+    yield from of_tables(t for t in readable if not t.name.endswith(native.WAITING_SUFFIX))
+    yield WAITING_KEYS, waiting
+    yield from of_passes(report.passes)
     states: dict[str, float] = dict.fromkeys((state.name.lower() for state in native.RankState), 0)
     for rank in report.ranks:
         states[rank.state.name.lower()] += 1
     yield RANKS, states
 
 
-def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
-    """Returns the rates of the counters per second: table -> metric -> rate.
+def of_tables(tables: Iterable[TableReport]) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of tables, each with its values by the name of the table."""
+    tables = list(tables)
+    for metric, attribute in OF_TABLES.items():
+        yield metric, {table.name: getattr(table, attribute) for table in tables}
 
-    The rates of a table that is new in `now` are zero, and so is the rate of a counter that has
-    fallen, as by loading or clearing. Tables that are only in `before` are left out.
 
-    Args:
-        before: Earlier report of the store.
-        now: Current report of the store.
-        seconds: Time between the two reports, in seconds; above 0.
-    """
-    older = {table.name: table for table in before.tables}
+def of_passes(passes: PassReport) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of the passes of a host, each with its values by label."""
+    for metric, attributes in OF_PASSES.items():
+        yield metric, {label: getattr(passes, each) for label, each in attributes.items()}
+
+
+def counters(reading: Reading) -> dict[tuple[str, str | tuple[str, ...]], float]:
+    """Returns the values of counters by the name of the metric and the label."""
     return {
-        table.name: {
-            metric.name: max(0, read(table) - read(older.get(table.name, table))) / seconds
-            for metric, read in OF_TABLES
-            if metric.kind == "counter"
-        }
-        for table in now.tables
+        (metric.name, label): value
+        for metric, values in reading
+        if metric.kind == "counter"
+        for label, value in values.items()
     }
 
 
-def pass_rates(before: PassReport, now: PassReport, seconds: float) -> dict[str, float]:
-    """Returns the rates of the counters of passes: "METRIC LABEL" -> rate.
-
-    The rate of a counter that has fallen is 0.
+def rates(before: Mapping[_Key, float], now: Mapping[_Key, float], per: float) -> dict[_Key, float]:
+    """Returns the growth of counters between two readings, per second or per step.
 
     Args:
-        before: Earlier report of the passes.
-        now: Current report of the passes.
-        seconds: Time between the two reports in seconds, or another divisor, such as a number of
-            steps; above 0.
+        before: Counters of the earlier reading.
+        now: Counters of the later reading.
+        per: Seconds between the two readings, or number of steps.
+
+    Returns:
+        Rates of the counters that both readings have. Left out are counters that have fallen, as
+        by loading, clearing or a restart; all, if no time has passed.
     """
+    if per <= 0:
+        return {}
     return {
-        f"{metric.name} {label}".rstrip(): max(0, value - read(before)[label]) / seconds
-        for metric, read in OF_PASSES
-        if metric.kind == "counter"
-        for label, value in read(now).items()
+        key: (value - before[key]) / per
+        for key, value in now.items()
+        if value >= before.get(key, math.inf)
     }

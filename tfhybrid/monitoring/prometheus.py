@@ -1,4 +1,4 @@
-"""The endpoint that serves a job's metrics to Prometheus."""
+"""The endpoint that serves metrics to Prometheus."""
 
 from __future__ import annotations
 
@@ -6,84 +6,89 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from tfhybrid._version import __version__
 from tfhybrid.errors import ConfigError
-from tfhybrid.monitoring.metrics import PREFIX, Metric
+from tfhybrid.monitoring.metrics import PREFIX, Metric, Reading, Values
+from tfhybrid.monitoring.web_server import App, WebServer
 
-Values = Iterable[tuple[Metric, dict[str, float]]]
+LOOPBACK = "127.0.0.1"
 
 
-class Endpoint:
-    """HTTP server of metrics for Prometheus, on a thread of its own. The caller closes it.
+class Endpoint(WebServer):
+    """HTTP server of metrics for Prometheus, on threads of its own. The caller closes it.
 
     Args:
         job: Name of the job.
-        values: Function that returns the current metrics. The server calls it on its threads, one
+        reading: Function that returns the current metrics. The server calls it on its threads, one
             request at a time.
         port: Port to listen on; 0 for any free port.
-        address: Address to listen on.
-
-    Attributes:
-        port: Port on which the server listens.
+        address: Address to listen on. Default: that of this host alone.
 
     Raises:
         ConfigError: The address or the port is not available.
     """
 
-    def __init__(self, job: str, values: Callable[[], Values], port: int, address: str) -> None:
-        registry = CollectorRegistry()
-        registry.register(_Collector(job, values))
+    def __init__(
+        self, job: str, reading: Callable[[], Reading], port: int, address: str = LOOPBACK
+    ) -> None:
         try:
-            self._server, self._thread = start_http_server(port, address, registry)
+            super().__init__(metrics_app(reading, job), (address, port))
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 f"Metrics need a free port. Received: {address}:{port}, {error}"
             ) from error
-        self.port: int = self._server.server_port
 
-    def close(self) -> None:
-        """Stops the server, and waits for its thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+
+def metrics_app(reading: Callable[[], Reading], job: str = "") -> App:
+    """Returns the WSGI application that answers every request with the current metrics.
+
+    Args:
+        reading: Function that returns the current metrics, called by one thread at a time.
+        job: Name of the job, for the metric `job`. Default: empty, without that metric.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Collector(reading, job))
+    app: App = make_wsgi_app(registry)
+    return app
 
 
 class _Collector(Collector):
     """Collector that reads the metrics at each request, one request at a time."""
 
-    def __init__(self, job: str, values: Callable[[], Values]) -> None:
-        self._job = job
-        self._values = values
+    def __init__(self, reading: Callable[[], Reading], job: str) -> None:
+        self._reading = reading
+        self._job = {"name": job, "version": __version__} if job else None
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
         """Returns no families, so that registration does not read metrics."""
         return []
 
+    @override
     def collect(self) -> Iterator[Family]:
-        """Yields the current metrics for a request, as the Prometheus client demands.
-
-        A family is a metric with its values by label. The first one, `job`, holds the job's name
-        and the version of tfhybrid.
-        """
         with self._lock:
-            metrics = list(self._values())
-        yield InfoMetricFamily(
-            f"{PREFIX}job", "The job.", {"name": self._job, "version": __version__}
-        )
-        for metric, values in metrics:
+            reading = list(self._reading())
+        if self._job is not None:
+            yield InfoMetricFamily(f"{PREFIX}job", "The job.", self._job)
+        for metric, values in reading:
             yield _family(metric, values)
 
 
-def _family(metric: Metric, values: dict[str, float]) -> Family:
+def _family(metric: Metric, values: Values) -> Family:
     of_kind: Any = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}[metric.kind]
-    labels = [metric.label] if metric.label else []
-    family: Family = of_kind(PREFIX + metric.name, metric.meaning, labels=labels)
+    names = _several(metric.label)
+    family: Family = of_kind(PREFIX + metric.name, metric.meaning, labels=names)
     for label, value in values.items():
-        family.add_metric([label] if metric.label else [], value)  # type: ignore[attr-defined]
+        family.add_metric(_several(label), value)  # type: ignore[attr-defined]
     return family
+
+
+def _several(label: str | tuple[str, ...]) -> list[str]:
+    """Returns the names or the values of a metric's labels; none for the empty string."""
+    return [*label] if isinstance(label, tuple) else [label] if label else []

@@ -11,7 +11,6 @@ import os
 from tfhybrid._deprecated import renamed_attributes
 from tfhybrid.core import native
 from tfhybrid.core.native import OptimizerKind, RankState
-from tfhybrid.store.table_stats import TableSize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +26,44 @@ class RankReport:
     local_rank: int
     state: RankState
     description: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSize:
+    """Size of a table on this host. Bytes are those reserved in shared memory.
+
+    Args:
+        rows: Number of rows.
+        version: Number of updates applied.
+        chunks: Number of blocks of rows.
+        index_slots: Capacity of the index, in keys.
+        embedding_bytes: Bytes of keys and embeddings.
+        state_bytes: Bytes of optimizer state.
+        history_bytes: Bytes of row histories, if the table has admission or eviction.
+        index_bytes: Bytes of the index.
+        bytes: Total bytes.
+        file_bytes: Bytes of rows in files on a disk. This and the following fields are 0 for a
+            table in memory.
+        cache_bytes: Bytes of the files' cache in shared memory, part of `bytes`.
+        cache_hits: Rows that updates found in the cache, since the table was created or cleared.
+        cache_misses: Rows that updates read from the files, since then.
+        written_rows: Rows that were written to the files, since then.
+    """
+
+    rows: int
+    version: int
+    chunks: int
+    index_slots: int
+    embedding_bytes: int
+    state_bytes: int
+    history_bytes: int
+    index_bytes: int
+    bytes: int
+    file_bytes: int
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
+    written_rows: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +84,11 @@ class TableReport(TableSize):
     dim: int
     optimizer: str
     evicted: int
+
+    @property
+    def added(self) -> int:
+        """Number of rows that were added since the job began, by training or by loading."""
+        return self.rows + self.evicted
 
 
 @renamed_attributes(asked="requested")

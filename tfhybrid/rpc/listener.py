@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hmac
 import logging
 import selectors
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("tfhybrid.rpc")
@@ -16,6 +17,7 @@ Wrap = Callable[[socket.socket], socket.socket]
 _HANDSHAKE_BYTES = 1024  # a handshake with a host name in any encoding fits
 _MAX_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
 _PROBE_SECONDS = 1
+_FULL_SECONDS = 0.1
 
 
 def listen(address: str, port: int = 0) -> socket.socket:
@@ -131,13 +133,18 @@ class Listener:
             link.close()
 
     def _open(self) -> None:
-        with contextlib.suppress(OSError):  # the client has already gone
+        full = False
+        try:
             link, address = self._socket.accept()
             link = self._wrap(link)
             link.setblocking(False)
             self._received[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
             self._selector.register(link, selectors.EVENT_READ)
-        if len(self._received) > _MAX_STRANGERS:
+        except OSError as error:  # the client has already gone, or there are no descriptors
+            full = error.errno in (errno.EMFILE, errno.ENFILE)
+        if full and not self._received:
+            time.sleep(_FULL_SECONDS)  # the selector would report the client again at once
+        elif full or len(self._received) > _MAX_STRANGERS:
             # Clients of the job send everything at once, so the oldest is a stranger.
             first = next(iter(self._received))
             self._dismiss(first)

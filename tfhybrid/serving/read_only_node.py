@@ -15,7 +15,6 @@ from tfhybrid.monitoring import metrics
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
 from tfhybrid.serving.reader import PublishedWeights, Reader
-from tfhybrid.stream.sync_unit.stats import as_dict
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
 
@@ -55,7 +54,7 @@ class ReadOnlyNode:
     @remote
     def stats(self) -> dict[str, dict[str, float]]:
         """Returns the metrics of the node's process, by metric and label."""
-        return as_dict(metrics.of_stream())
+        return metrics.as_dict(metrics.of_stream())
 
 
 class RemoteReader:

@@ -18,9 +18,10 @@ from tfhybrid.core.row_block import RowBlock, RowSource
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
+from tfhybrid.monitoring.report import TableSize
 from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
-from tfhybrid.store.table_stats import ShardSize, TableSize, TableStats, quantiles_of_norms
+from tfhybrid.store.table_stats import ShardSize, TableStats, quantiles_of_norms
 
 
 class Table:

@@ -143,13 +143,14 @@ def nodes(place: Site, script: str = "benchmarks.roles.roles.workload") -> Itera
 
         def start(host: str, *command: str) -> Path:
             listen = ("--token-file", str(token), "--listen", place.address(host))
-            return running.enter_context(place.process(host, "-m", *command, *listen))
+            program = ("-m", "tfhybrid.cli", "node")
+            return running.enter_context(place.process(host, *program, *command, *listen))
 
         state = str(place.folder / "state.json")
         ports = ("--port", str(port), "--status-port", str(status_port))
         log = start(
             "h3",
-            "tfhybrid.cluster.metadata_node",
+            "metadata",
             "--state",
             state,
             "--owners",
@@ -159,14 +160,14 @@ def nodes(place: Site, script: str = "benchmarks.roles.roles.workload") -> Itera
         for name, host in zip(owners, ("h5", "h6"), strict=True):
             start(
                 host,
-                "tfhybrid.embedding_nodes.embedding_node",
+                "embedding",
                 "--name",
                 name,
                 "--metadata",
                 metadata,
             )
         reads = ("--script", script, "--metadata", metadata)
-        start("h4", "tfhybrid.data.data_node", "--name", "data-0", *reads)
+        start("h4", "data", "--name", "data-0", *reads)
         roles = {"embedding": Role(EMBEDDING), "data": Role(1)}
         cluster = Cluster("local", place.folder, place.address("h3"), port, status_port, roles)
         _wait(lambda: _ready(cluster) == {*owners, "data-0"}, log)

@@ -20,8 +20,7 @@ from tests.unit.conftest import Start
 from tfhybrid.cli.main import app
 from tfhybrid.cli.store_command import show_tables
 from tfhybrid.cli.terminal import console
-from tfhybrid.monitoring.report import StoreReport, TableReport
-from tfhybrid.store.table_stats import TableSize
+from tfhybrid.monitoring.report import StoreReport, TableReport, TableSize
 
 
 class RunningJob:
@@ -152,7 +151,7 @@ def test_top_answers_prometheus_while_the_job_lives(job, shm_directory) -> None:
     top = subprocess.Popen(
         [*command, "--prometheus", "0", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
     )
-    port = int(re.search(r"port (\d+)", top.stdout.readline())[1])
+    port = int(re.search(r"http://127.0.0.1:(\d+)/metrics", top.stdout.readline())[1])
     told = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     assert 'tfhybrid_rows{table="item"} 2.0' in told
     assert 'tfhybrid_rows{table="user id"} 5.0' in told
@@ -162,6 +161,15 @@ def test_top_answers_prometheus_while_the_job_lives(job, shm_directory) -> None:
     assert 'tfhybrid_updates_total{table="user id"} 6.0' in told
     job.kill()
     assert top.wait(30) == 0
+
+
+def test_top_serves_prometheus_at_an_address(run, job) -> None:
+    for address in ("http", "65536", "localhost", ":9464", "host:0", "-1"):
+        refused = run("top", "seen", "--count", "1", "--prometheus", address, status=1)
+        wanted = f"PORT, from 0 to 65535, or HOST:PORT. Received: '{address}'"
+        assert wanted in " ".join(refused.output.split())
+    ended = run("top", "seen", "--count", "1", "--interval", "0.1", "--prometheus", "0")
+    assert "http://127.0.0.1:" in ended.output
 
 
 def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:

@@ -92,6 +92,7 @@ def test_nodes_run_without_tensorflow(cluster: Cluster) -> None:
         "embedding_nodes.embedding_node",
         "cluster.metadata_node",
         "cluster.local_launcher",
+        "cli.main",
     ):
         code = (
             f"import sys, tfhybrid.{module}; "
@@ -248,14 +249,38 @@ def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
     page = f"http://127.0.0.1:{cluster.status_port}"
     with urllib.request.urlopen(f"{page}/?token={token}") as told:
         content = told.read().decode()
-    for name in (*cluster.names("embedding"), "Allocation", "1,365"):
-        assert name in content
+    assert "Allocation" in content
+    assert 'fetch("status.json" + location.search)' in content
+    with urllib.request.urlopen(f"{page}/status.json?token={token}") as told:
+        status = json.load(told)
+    assert [node["name"] for node in status["nodes"]] == cluster.names("embedding")
+    assert [each["slots"] for each in status["allocation"]].count(1365) == 2
     asked = urllib.request.Request(f"{page}/metrics", headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(asked) as told:
-        assert 'tfhybrid_node_ready{node="embedding-0",role="embedding"} 1' in told.read().decode()
+        lines = told.read().decode().splitlines()
+    assert 'tfhybrid_node_ready{node="embedding-0",role="embedding"} 1.0' in lines
+    assert f"tfhybrid_epoch {float(status['epoch'])}" in lines
+    assert 'tfhybrid_node_jobs{node="embedding-0",role="embedding"} 0.0' in lines
     for address in (page, f"{page}/?token=wrong", f"{page}/status.json?token="):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(address)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{page}/nodes?token={token}")
+
+
+def test_strangers_who_hold_the_page_cost_the_node_few_descriptors(cluster: Cluster) -> None:
+    descriptors = Path(f"/proc/{pid_of(cluster, 'metadata')}/fd")
+    before = len([*descriptors.iterdir()])
+    with contextlib.ExitStack() as held:
+        for _ in range(1010):
+            address = cluster.listen, cluster.status_port
+            held.enter_context(socket.create_connection(address, timeout=30)).sendall(b"G")
+        assert len([*descriptors.iterdir()]) < before + 100
+        token = read_token(cluster.token_file)
+        page = f"http://127.0.0.1:{cluster.status_port}/status.json?token={token}"
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert json.load(answer)["missing"] == []
+        assert launching.status(cluster)["missing"] == []
 
 
 def test_top_shows_the_nodes_of_a_job(cluster: Cluster, tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_data_nodes_get_their_script(tmp_path: Path) -> None:
     roles = "roles: {embedding: {}, data: {script: train.py}}"
     node = processes_of(read(tmp_path, roles), "10.0.0.7")[-1]
     assert node.name == "data-0"
-    assert node.command[1:5] == ("-m", "tfhybrid.data.data_node", "--listen", "10.0.0.7")
+    program = ("-m", "tfhybrid.cli", "node", "data", "--listen", "10.0.0.7")
+    assert node.command[1:7] == program
     assert str(tmp_path / "train.py") in node.command
     node = processes_of(read(tmp_path, roles.replace("train.py", "package.train")), "10.0.0.7")[-1]
     assert "package.train" in node.command

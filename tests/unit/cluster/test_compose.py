@@ -55,10 +55,13 @@ def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
     }
     with own_memory(), contextlib.ExitStack() as running:
         for name in ("metadata", "embedding-0", "embedding-1", "data-0"):
-            words = shlex.split(services[name]["command"])
+            program, *words = shlex.split(services[name]["command"])
+            assert program == "tfhybrid"
             command = [here.get(word, word) for word in words]
             command[words.index("--listen") + 1] = "127.0.0.1"
-            process = running.enter_context(subprocess.Popen(command))
+            process = running.enter_context(
+                subprocess.Popen([sys.executable, "-m", "tfhybrid.cli", *command])
+            )
             running.callback(process.terminate)
         roles = {"embedding": Role(2)}
         cluster = Cluster("local", tmp_path, "127.0.0.1", int(port), int(status_port), roles)

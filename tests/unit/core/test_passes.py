@@ -172,9 +172,10 @@ def test_what_passes_do_is_seen_from_outside(tmp_path: Path) -> None:
         assert values["pass_keys"] == {"hit": told.hits, "miss": told.misses}
         assert values["pass_rows"]["written_back"] == told.written
         assert values["fast_tier_bytes"] == {"": told.bytes}
-        assert f"passes: 2 open, {told.rows} rows" in str(
-            top_command.drawn(before, now, 2.0).caption
-        )
+        counted = [metrics.counters(metrics.of_store(store)) for store in (before, now)]
+        caption = str(top_command.tables_table(now, metrics.rates(*counted, 2.0)).caption)
+        assert f"passes: 2 open, {told.rows} rows" in caption
+        assert f"a second: {told.hits / 2:,.0f} hits" in caption
         job = ["store", "show", now.job, "--shm-dir", str(tmp_path / "0")]
         shown = CliRunner().invoke(app, job).output
         assert "written back" in shown

@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 # Page that says more about a variable, by the variable's name.
 LINKS = {
     "TFHYBRID_METRICS_PORT": "[Metrics](#metrics)",
+    "TFHYBRID_METRICS_HOST": "[Metrics](#metrics)",
     "TFHYBRID_TIMELINE": "[Tuning](tuning.md)",
     "TFHYBRID_SILENCE_SECONDS": "[Concurrency](concurrency.md#liveness)",
     "TFHYBRID_TLS_CERT": "[Sharded tables](sharded_tables.md#encryption)",

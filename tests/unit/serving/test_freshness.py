@@ -93,7 +93,8 @@ def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
     assert told["stream_staleness_p99"] == {"ads": 0.0}
     shown = CliRunner().invoke(app, ["top", str(site.config), "--count", "1"])
     assert "freshness_p99_seconds" in shown.stdout
-    endpoint = Endpoint("stream", Processes(site.settings, []).look, 0, "127.0.0.1")
+    processes = Processes(site.settings, [])
+    endpoint = Endpoint("stream", lambda: processes.look().reading(), 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
         assert b'tfhybrid_publications_total{model="ads"} 2.0' in answer.read()
     endpoint.close()

@@ -15,13 +15,13 @@ from tests.support.serving.publishing import KEYS, Site, wide_update
 from tests.support.stream.broker import two_free_ports
 from tests.support.stream.model_updates import DELTAS, lease_update
 from tfhybrid.errors import ConfigError, PublicationError
+from tfhybrid.monitoring.metrics import from_dict
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
 from tfhybrid.serving import Reader, RemoteReader
 from tfhybrid.serving.read_only_node import ReadOnlyNode
-from tfhybrid.stream.sync_unit.stats import from_dict
 
 
 @pytest.fixture

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from tfhybrid.cli.terminal.console import (
-    live,
-    plain,
-    show,
-    show_json,
-)
-from tfhybrid.cli.terminal.options import Interval, Json, Prometheus
+from tfhybrid.cli.terminal.console import drawn_table
+from tfhybrid.cli.terminal.options import Count, Interval, Json, Prometheus
+from tfhybrid.cli.terminal.watching import Numbers, Watch
 from tfhybrid.errors import StreamError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tfhybrid.monitoring.metrics import Metric
+    from tfhybrid.monitoring.metrics import Metric, Reading
     from tfhybrid.rpc.remote import Remote
     from tfhybrid.stream.stream_settings import StreamSettings
 
@@ -33,10 +27,9 @@ Config = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="Settings of the stream, such as stream.yaml."),
 ]
-
+Stats = Callable[[], Mapping[str, Mapping[str, float]]]
 
 _Value = TypeVar("_Value")
-Stats = Callable[[], dict[str, dict[str, float]]]
 
 
 class Processes:
@@ -45,9 +38,6 @@ class Processes:
     Args:
         settings: Settings of the stream.
         readers: Addresses of read-only nodes, `host:port` each.
-
-    Attributes:
-        silent: Error texts of the processes that did not answer the last `look`.
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:
@@ -70,36 +60,62 @@ class Processes:
         nodes = [client(ReadOnlyNode, remote(each, "read-only node")) for each in readers]
         unit = client(SyncUnit, remote(settings.sync, "sync unit"))
         self._stats: list[Stats] = [unit.stats, *(node.stats for node in nodes)]
-        self.silent: list[str] = []
 
-    def look(self) -> list[tuple[Metric, dict[str, float]]]:
-        """Returns the metrics of all processes of the stream. Skips those that do not answer.
+    def look(self) -> StreamLook:
+        """Returns the metrics of all processes of the stream that answer."""
+        from tfhybrid.monitoring.metrics import STREAM_LAG, from_dict
 
-        Returns:
-            Pairs of a metric and its values by label.
-        """
-        from tfhybrid.monitoring.metrics import STREAM_LAG
-
-        self.silent = []
+        silent: list[str] = []
         lag: dict[str, float] = {}
         for model in self._models:
-            records: dict[str, int] = self._asked(functools.partial(self._provider.lag, model))
+            records = _asked(functools.partial(self._provider.lag, model), silent)
             lag |= {f"{model}/{queue}": float(count) for queue, count in records.items()}
         of_provider = [(STREAM_LAG, lag)] if lag else []
-        return [*of_provider, *(each for stats in self._stats for each in self._metrics(stats))]
+        others = [each for stats in self._stats for each in from_dict(_asked(stats, silent))]
+        return StreamLook([*of_provider, *others], silent)
 
-    def _metrics(self, stats: Stats) -> Iterator[tuple[Metric, dict[str, float]]]:
-        from tfhybrid.stream.sync_unit.stats import from_dict
 
-        values: dict[str, dict[str, float]] = self._asked(stats)
-        yield from from_dict(values)
+def _asked(ask: Callable[[], Mapping[str, _Value]], silent: list[str]) -> Mapping[str, _Value]:
+    try:
+        return ask()
+    except StreamError as error:
+        silent.append(str(error))
+        return {}
 
-    def _asked(self, ask: Callable[[], dict[str, _Value]]) -> dict[str, _Value]:
-        try:
-            return ask()
-        except StreamError as error:
-            self.silent.append(str(error))
-            return {}
+
+class StreamLook(NamedTuple):
+    """Metrics of a stream at one time.
+
+    Args:
+        metrics: Metrics, each with its values by model, queue or reader.
+        silent: Error texts of the processes that did not answer.
+    """
+
+    metrics: list[tuple[Metric, dict[str, float]]]
+    silent: list[str]
+
+    def reading(self) -> Reading:
+        """Returns the metrics."""
+        return self.metrics
+
+    def ended(self) -> bool:
+        """Returns false: a process that does not answer may come back."""
+        return False
+
+    def fields(self, rates: Numbers) -> dict[str, Any]:
+        """Returns the values by the name of the metric and the label."""
+        return {metric.name: values for metric, values in self.metrics}
+
+    def drawn(self, rates: Numbers) -> Table:
+        """Returns a table with a row for each metric of a model, queue or reader."""
+        rows = [
+            [metric.name, label, f"{value:,.6g}", metric.meaning]
+            for metric, values in self.metrics
+            for label, value in values.items()
+        ]
+        text = ("metric", "of", "meaning")
+        columns = ("metric", "of", "value", "meaning")
+        return drawn_table(columns, rows, text=text, title="; ".join(self.silent))
 
 
 def top(
@@ -111,10 +127,7 @@ def top(
         ),
     ] = None,
     interval: Interval = 2.0,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", show_default="until Ctrl-C", help="Number of readings."),
-    ] = None,
+    count: Count = None,
     as_json: Json = False,
     prometheus: Prometheus = None,
 ) -> None:
@@ -128,46 +141,8 @@ def top(
     from tfhybrid.stream.stream_settings import StreamSettings
 
     processes = Processes(StreamSettings.read(config), reader or [])
-    looks = itertools.count() if count is None else range(count)
-    if prometheus is not None:
-        _answer(processes, prometheus, interval, looks)
-        return
-    with live() as screen:
-        for number in looks:
-            if number:
-                time.sleep(interval)
-            metrics = processes.look()
-            if as_json:
-                show_json({metric.name: values for metric, values in metrics})
-            else:
-                screen(drawn(metrics, processes.silent))
-
-
-def _answer(processes: Processes, port: int, interval: float, looks: Any) -> None:
-    from tfhybrid.monitoring.prometheus import Endpoint
-
-    endpoint = Endpoint("stream", processes.look, port, "0.0.0.0")
-    show(plain(f"Metrics of the stream: port {endpoint.port}, /metrics"))
-    try:
-        for _ in looks:
-            time.sleep(interval)
-    finally:
-        endpoint.close()
-
-
-def drawn(metrics: list[tuple[Metric, dict[str, float]]], silent: list[str]) -> Table:
-    """Returns metrics as a table: a row for each model, queue or reader.
-
-    Args:
-        metrics: Metrics, each with its values by label.
-        silent: Error texts of the processes that did not answer; shown as the title.
-    """
-    from rich.table import Table
-
-    table = Table(title=plain("; ".join(silent)) if silent else None, title_justify="left")
-    for column in ("metric", "of", "value", "meaning"):
-        table.add_column(column, justify="right" if column == "value" else "left", overflow="fold")
-    for metric, values in metrics:
-        for label, value in values.items():
-            table.add_row(*map(plain, [metric.name, label, f"{value:,.6g}", metric.meaning]))
-    return table
+    watch = Watch("stream", processes.look, interval, count)
+    if prometheus is None:
+        watch.show(as_json, has_rates=False)
+    else:
+        watch.serve(prometheus)

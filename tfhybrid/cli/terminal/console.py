@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 _output = Console(highlight=False, markup=False)
 _errors = Console(stderr=True, highlight=False, markup=False)
@@ -42,6 +43,35 @@ def show(line: str | Text) -> None:
     _output.print(line, soft_wrap=True)
 
 
+def drawn_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    text: Sequence[str],
+    title: str = "",
+    caption: str = "",
+) -> Table:
+    """Returns a table for a terminal.
+
+    Args:
+        columns: Titles of the columns.
+        rows: Texts of the cells, by row.
+        text: Titles of the columns with texts, on the left; the others hold numbers, on the right.
+        title: Line above the table. Default: none.
+        caption: Lines below the table. Default: none.
+    """
+    from rich.table import Table
+
+    table = Table(title_justify="left", caption_justify="left")
+    table.title = plain(title) if title else None
+    table.caption = Text("\n").join(map(plain, caption.splitlines())) if caption else None
+    for column in columns:
+        table.add_column(column, justify="left" if column in text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
+
+
 def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[str]) -> None:
     """Writes a table to standard output.
 
@@ -50,14 +80,7 @@ def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[
         rows: Texts of the cells, by row.
         text: Titles of the columns with texts, on the left; the others hold numbers, on the right.
     """
-    from rich.table import Table
-
-    table = Table()
-    for column in columns:
-        table.add_column(column, justify="left" if column in text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain, row))
-    _output.print(table)
+    _output.print(drawn_table(columns, rows, text=text))
 
 
 def show_json(value: Any) -> None:

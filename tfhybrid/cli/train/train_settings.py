@@ -348,6 +348,11 @@ class JobSettings(Section):
         description="Port on which rank 0 serves metrics for Prometheus, 0 for any free one; by "
         "default `TFHYBRID_METRICS_PORT`.",
     )
+    metrics_host: str | None = Field(
+        None,
+        description="Address on which rank 0 serves metrics, `0.0.0.0` for other hosts too; by "
+        "default `TFHYBRID_METRICS_HOST`, or this host alone.",
+    )
 
 
 class Settings(Section):

@@ -46,7 +46,7 @@ class Training:
         job = self._settings.job
         with self._named("job"):
             init(job.name, seed=job.seed, resume=job.resume)
-            metrics.serve(job.metrics_port)
+            metrics.serve(job.metrics_port, address=job.metrics_host)
         keras.utils.set_random_seed(job.seed)
         self.batches = self._batches()
         self.evaluated = self._evaluated()

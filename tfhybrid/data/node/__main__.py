@@ -1,8 +1,6 @@
-"""Warns, and runs the main function of `tfhybrid.data.data_node`."""
+"""Warns, and runs `tfhybrid node data`."""
 
-from tfhybrid._deprecated import warn_renamed
-from tfhybrid.data.data_node import main
+from tfhybrid._deprecated import run_renamed
 
 if __name__ == "__main__":
-    warn_renamed("python -m tfhybrid.data.node", "python -m tfhybrid.data.data_node", stacklevel=2)
-    main()
+    run_renamed("python -m tfhybrid.data.node", "tfhybrid node data")

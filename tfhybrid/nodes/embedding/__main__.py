@@ -1,12 +1,6 @@
-"""Warns, and runs the main function of `tfhybrid.embedding_nodes.embedding_node`."""
+"""Warns, and runs `tfhybrid node embedding`."""
 
-from tfhybrid._deprecated import warn_renamed
-from tfhybrid.embedding_nodes.embedding_node import main
+from tfhybrid._deprecated import run_renamed
 
 if __name__ == "__main__":
-    warn_renamed(
-        "python -m tfhybrid.nodes.embedding",
-        "python -m tfhybrid.embedding_nodes.embedding_node",
-        stacklevel=2,
-    )
-    main()
+    run_renamed("python -m tfhybrid.nodes.embedding", "tfhybrid node embedding")

@@ -1,12 +1,6 @@
-"""Warns, and runs the main function of `tfhybrid.cluster.metadata_node`."""
+"""Warns, and runs `tfhybrid node metadata`."""
 
-from tfhybrid._deprecated import warn_renamed
-from tfhybrid.cluster.metadata_node import main
+from tfhybrid._deprecated import run_renamed
 
 if __name__ == "__main__":
-    warn_renamed(
-        "python -m tfhybrid.nodes.metadata",
-        "python -m tfhybrid.cluster.metadata_node",
-        stacklevel=2,
-    )
-    main()
+    run_renamed("python -m tfhybrid.nodes.metadata", "tfhybrid node metadata")

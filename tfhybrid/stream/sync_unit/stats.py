@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -10,8 +10,6 @@ from tfhybrid.monitoring import metrics
 from tfhybrid.monitoring.metrics import Metric
 from tfhybrid.stream.sync_unit.publisher import Publisher
 from tfhybrid.stream.sync_unit.target_model import TargetModel
-
-Values = Iterable[tuple[Metric, dict[str, float]]]
 
 
 def stream_stats(
@@ -33,28 +31,7 @@ def stream_stats(
     for name, publisher in publishers.items():
         for metric, value in _of_publisher(publisher):
             metrics.note(metric, value, name)
-    return as_dict(metrics.of_stream())
-
-
-def as_dict(values: Values) -> dict[str, dict[str, float]]:
-    """Returns metrics as JSON for a message: values by the name of the metric and the label."""
-    return {metric.name: dict(of_metric) for metric, of_metric in values}
-
-
-def from_dict(
-    fields: Mapping[str, Mapping[str, float]],
-) -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics in the JSON of `as_dict`; skips metrics that this version lacks.
-
-    Args:
-        fields: Values by the name of the metric and the label.
-
-    Yields:
-        A metric, and its values by label.
-    """
-    for metric in metrics.OF_STREAM:
-        if metric.name in fields:
-            yield metric, dict(fields[metric.name])
+    return metrics.as_dict(metrics.of_stream())
 
 
 def _of_model(model: TargetModel) -> Iterator[tuple[Metric, float]]:

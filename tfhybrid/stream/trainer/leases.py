@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError
-from tfhybrid.monitoring.metrics import STREAM_LAG, Metric
+from tfhybrid.monitoring.metrics import STREAM_LAG, Metric, from_dict
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import GrantedWork, Request
 from tfhybrid.stream.stream_settings import StreamSettings
-from tfhybrid.stream.sync_unit.stats import from_dict
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.observed import Observed
