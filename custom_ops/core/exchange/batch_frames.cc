@@ -7,14 +7,9 @@ namespace tfhybrid {
 
 std::vector<int64_t> SentWords(const SentBatch& batch) {
   WordWriter out;
-  out.Put(batch.ticket);
-  out.Put(batch.failed ? 1 : 0);
-  out.Put(static_cast<int64_t>(batch.tables.size()));
+  out.Put(batch.ticket, batch.failed ? 1 : 0, static_cast<int64_t>(batch.tables.size()));
   for (const SentTable& table : batch.tables) {
-    out.Put(table.name);
-    out.Put(table.dim);
-    out.Put(static_cast<int64_t>(table.version));
-    out.Put(table.rows);
+    out.Put(table.name, table.dim, static_cast<int64_t>(table.version), table.rows);
   }
   return out.Take();
 }
@@ -23,17 +18,12 @@ Result<SentBatch> ParseSent(Span<const int64_t> words) {
   WordReader in(words);
   SentBatch batch = {};
   int64_t failed = 0, tables = 0;
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.ticket));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&failed));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&tables));
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.ticket, &failed, &tables));
   batch.failed = failed != 0;
   for (int64_t t = 0; t < tables; ++t) {
     SentTable table = {};
     int64_t version = 0;
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&table.name));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&table.dim));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&version));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&table.rows));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&table.name, &table.dim, &version, &table.rows));
     TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(table.dim, table.rows));
     table.version = static_cast<uint64_t>(version);
     batch.tables.push_back(std::move(table));

@@ -132,16 +132,10 @@ std::vector<int64_t> BatchKeys::Words() const {
   const std::lock_guard<std::mutex> guard(mutex_);
   WordWriter out;
   for (const auto& [ticket, batch] : batches_) {
-    out.Put(ticket);
-    out.Put(batch->id);
-    out.Put(batch->digest);
-    out.Put(batch->rank);
-    out.Put(batch->trains ? 1 : 0);
-    out.Put(static_cast<int64_t>(batch->staleness));
-    out.Put(static_cast<int64_t>(batch->keys.size()));
+    out.Put(ticket, batch->id, batch->digest, batch->rank, batch->trains ? 1 : 0,
+            static_cast<int64_t>(batch->staleness), static_cast<int64_t>(batch->keys.size()));
     for (const auto& [table, of_table] : batch->keys) {
-      out.Put(table);
-      out.Put(of_table);
+      out.Put(table, of_table);
     }
   }
   return out.Take();
@@ -152,13 +146,8 @@ Status BatchKeys::PutAll(Span<const int64_t> words) {
   while (!in.done()) {
     Batch batch = {};
     int64_t ticket = 0, trains = 0, staleness = 0, tables = 0;
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&ticket));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.id));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.digest));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.rank));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&trains));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&staleness));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&tables));
+    TFHYBRID_RETURN_IF_ERROR(
+        in.Get(&ticket, &batch.id, &batch.digest, &batch.rank, &trains, &staleness, &tables));
     batch.trains = trains != 0;
     batch.staleness = static_cast<uint64_t>(staleness);
     for (int64_t t = 0; t < tables; ++t) {

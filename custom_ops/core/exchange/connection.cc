@@ -130,8 +130,7 @@ Result<Frame> Connection::Receive() {
 
 std::vector<int64_t> FailureWords(const Status& why) {
   WordWriter out;
-  out.Put(static_cast<int64_t>(why.code()));
-  out.Put(why.message());
+  out.Put(static_cast<int64_t>(why.code()), why.message());
   return out.Take();
 }
 
@@ -139,8 +138,7 @@ Status FailureFrom(Span<const int64_t> words) {
   WordReader in(words);
   int64_t code = 0;
   std::string message;
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&code));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&message));
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&code, &message));
   const bool known = code > 0 && code <= static_cast<int64_t>(StatusCode::kSystem);
   return Status::Error(known ? static_cast<StatusCode>(code) : StatusCode::kFailedPrecondition,
                        message);

@@ -14,10 +14,7 @@ int64_t FlagWords(int64_t keys) { return (keys + 7) / 8; }
 
 std::vector<int64_t> AnnounceWords(const AnnouncedKeys& announced) {
   WordWriter out;
-  out.Put(announced.table);
-  out.Put(announced.dim);
-  out.Put(announced.number);
-  out.Put(announced.keys.size());
+  out.Put(announced.table, announced.dim, announced.number, announced.keys.size());
   return out.Take();
 }
 
@@ -25,10 +22,7 @@ Result<AnnouncedKeys> ParseAnnounce(Span<const int64_t> words) {
   WordReader in(words);
   AnnouncedKeys announced;
   int64_t keys = 0;
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&announced.table));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&announced.dim));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&announced.number));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&keys));
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&announced.table, &announced.dim, &announced.number, &keys));
   TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(announced.dim, keys));
   TFHYBRID_RETURN_IF_ERROR(in.Get(keys, &announced.keys));
   if (announced.number > 0 && in.done()) return announced;
@@ -40,15 +34,11 @@ Result<AnnouncedKeys> ParseAnnounce(Span<const int64_t> words) {
 
 FreshFrame MakeFresh(const FreshRows& fresh) {
   WordWriter out;
-  out.Put(fresh.table);
-  out.Put(fresh.dim);
-  out.Put(static_cast<int64_t>(fresh.version));
-  out.Put(fresh.answers);
+  out.Put(fresh.table, fresh.dim, static_cast<int64_t>(fresh.version), fresh.answers);
   int64_t decays = 0;
   static_assert(sizeof(decays) == sizeof(Decays));
   std::memcpy(&decays, &fresh.decays, sizeof(decays));
-  out.Put(decays);
-  out.Put(fresh.keys.size());
+  out.Put(decays, fresh.keys.size());
   const std::vector<int64_t> head = out.Take();
   const auto front = static_cast<int64_t>(head.size());
   const int64_t count = fresh.keys.size(), flags = FlagWords(count);
@@ -71,12 +61,8 @@ Result<FreshRows> ParseFresh(Span<const int64_t> words) {
   WordReader in(words);
   FreshRows fresh;
   int64_t version = 0, decays = 0, count = 0;
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&fresh.table));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&fresh.dim));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&version));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&fresh.answers));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&decays));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&count));
+  TFHYBRID_RETURN_IF_ERROR(
+      in.Get(&fresh.table, &fresh.dim, &version, &fresh.answers, &decays, &count));
   TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(fresh.dim, count));
   fresh.version = static_cast<uint64_t>(version);
   std::memcpy(static_cast<void*>(&fresh.decays), &decays, sizeof(decays));

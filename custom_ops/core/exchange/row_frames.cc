@@ -23,10 +23,7 @@ std::vector<int64_t> ReadWords(const std::vector<AskedKeys>& tables) {
   WordWriter out;
   out.Put(static_cast<int64_t>(tables.size()));
   for (const AskedKeys& asked : tables) {
-    out.Put(asked.table);
-    out.Put(asked.dim);
-    out.Put(static_cast<int64_t>(asked.min_version));
-    out.Put(asked.keys.size());
+    out.Put(asked.table, asked.dim, static_cast<int64_t>(asked.min_version), asked.keys.size());
   }
   return out.Take();
 }
@@ -40,10 +37,7 @@ Result<std::vector<AskedKeys>> ParseRead(Span<const int64_t> words) {
   for (int64_t t = 0; t < count; ++t) {
     AskedKeys asked;
     int64_t version = 0, keys = 0;
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&asked.table));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&asked.dim));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&version));
-    TFHYBRID_RETURN_IF_ERROR(in.Get(&keys));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&asked.table, &asked.dim, &version, &keys));
     TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(asked.dim, keys));
     asked.min_version = static_cast<uint64_t>(version);
     tables.push_back(std::move(asked));
@@ -58,20 +52,14 @@ Result<std::vector<AskedKeys>> ParseRead(Span<const int64_t> words) {
 
 std::vector<int64_t> ScanWords(const AskedRows& rows) {
   WordWriter out;
-  out.Put(rows.table);
-  out.Put(rows.dim);
-  out.Put(rows.first);
-  out.Put(rows.count);
+  out.Put(rows.table, rows.dim, rows.first, rows.count);
   return out.Take();
 }
 
 Result<AskedRows> ParseScan(Span<const int64_t> words) {
   WordReader in(words);
   AskedRows rows = {};
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.table));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.dim));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.first));
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.count));
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.table, &rows.dim, &rows.first, &rows.count));
   TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(rows.dim, rows.count));
   if (rows.first >= 0) return rows;
   return Status::Error(StatusCode::kInvalidArgument,

@@ -28,6 +28,11 @@ class WordWriter {
   void Put(const std::vector<T>& values) {
     PutBytes(values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
   }
+  template <typename First, typename Second, typename... Rest>
+  void Put(const First& first, const Second& second, const Rest&... rest) {
+    Put(first);
+    Put(second, rest...);
+  }
   std::vector<int64_t> Take() { return std::move(words_); }
 
  private:
@@ -70,6 +75,12 @@ class WordReader {
     const int64_t taken = (size + 7) / 8;
     words_ = words_.subspan(taken, words_.size() - taken);
     return Status::Ok();
+  }
+  // The next values, one after another.
+  template <typename First, typename Second, typename... Rest>
+  Status Get(First* first, Second* second, Rest*... rest) {
+    TFHYBRID_RETURN_IF_ERROR(Get(first));
+    return Get(second, rest...);
   }
 
  private:
