@@ -12,7 +12,7 @@ from tfhybrid.cli.nodes_command import nodes_table
 from tfhybrid.cli.store_command import Job, ShmDirectory, as_dict, find, state_text
 from tfhybrid.cli.terminal.console import drawn_table
 from tfhybrid.cli.terminal.options import Count, Interval, Json, Prometheus
-from tfhybrid.cli.terminal.watching import Numbers, Watch
+from tfhybrid.cli.terminal.watching import LiveTables, Numbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,7 +66,7 @@ def top(
         status = None if cluster is None else launching.status(cluster)
         return JobLook(find(job, shm_dir), status)
 
-    watch = Watch(job, look, interval, count)
+    watch = LiveTables(job, look, interval, count)
     if prometheus is None:
         watch.show(as_json, has_rates=True)
     else:

@@ -95,19 +95,19 @@ def request_names(
     taken = {name for name in names if _spelled(name) == name}
     spelled: dict[tuple[str, str], str] = {}
     for name, part in parts:
-        wanted = _spelled(name) + part
-        if part or wanted != name:
-            wanted = _free(wanted, taken)
-            taken.add(wanted)
-            if wanted != _spelled(name) + part:
+        spelling = _spelled(name) + part
+        if part or spelling != name:
+            spelling = _free(spelling, taken)
+            taken.add(spelling)
+            if spelling != _spelled(name) + part:
                 _log.warning(
                     "The name '%s' belongs to another input: the input '%s' of the exported model "
                     "is called '%s'",
                     _spelled(name) + part,
                     name + part,
-                    wanted,
+                    spelling,
                 )
-        spelled[name, part] = wanted
+        spelled[name, part] = spelling
     return spelled
 
 

@@ -39,6 +39,7 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
 
 def _in_bags(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
     """Returns the keys of a feature with a combiner."""
+    assert config.combiner is not None
     inputs, weights = _in_order(inputs), _in_order(weights)
     bags = _as_bags(feature, inputs)
     keys = _cut(bags, config)
