@@ -52,9 +52,10 @@ def test_it_holds_what_is_pinned_and_its_user_is_not_root() -> None:
     uid, compiler, found = json.loads(in_image("python", "-c", code))
     assert (uid, compiler) == (UID, None)
     installed = {normalized(name): version for name, version in found.items()}
-    lines = (ROOT / "versions.txt").read_text().splitlines()
-    wanted = dict(line.split("==") for line in lines if "==" in line)
-    pinned = {normalized(name): version for name, version in wanted.items()}
+    command = "source scripts/environment; pins_for 2.16.2"  # of the image's Python
+    lines = subprocess.check_output(["bash", "-c", command], cwd=ROOT, text=True).splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
+    pinned = {normalized(name): version for name, version in pins.items()}
     assert installed.pop("tfhybrid")
     assert installed.pop("tensorflow-cpu") == pinned["tensorflow"]
     assert installed.pop("pip")  # Debian's

@@ -9,23 +9,55 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def answer(command: str) -> str:
+    """Returns what a function of scripts/environment prints."""
+    script = f"source scripts/environment; {command}"
+    return subprocess.check_output(["bash", "-c", script], cwd=ROOT, text=True)
+
+
 def packages_for(release: str) -> set[str]:
-    script = f"source scripts/environment; packages_for {release}"
-    return {*subprocess.check_output(["bash", "-c", script], cwd=ROOT, text=True).split()}
+    return {*answer(f"packages_for {release}").split()}
+
+
+def pins_for(release: str) -> dict[str, str]:
+    """Returns the versions of versions.txt by package."""
+    lines = answer(f"pins_for {release}").splitlines()
+    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+
+
+RELEASES = {11: "2.16.2", 12: "2.16.2", 13: "2.21.0"}  # by the x of Python 3.x
 
 
 @pytest.fixture(scope="module")
 def pins() -> dict[str, str]:
-    """The versions of versions.txt by package."""
-    lines = (ROOT / "versions.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    return pins_for("2.16.2")
 
 
-def test_the_default_release_is_installed_as_it_is_pinned(pins) -> None:
+@pytest.mark.parametrize("minor", RELEASES)
+def test_each_python_has_one_release_and_pip_reads_the_same_pins(minor: int) -> None:
+    assert answer(f"release_for {minor}").split() == [RELEASES[minor]]
+    by_pip: dict[str, str] = {}
+    for line in (ROOT / "versions.txt").read_text().splitlines():
+        if "==" not in line or line.startswith("#"):
+            continue
+        requirement = Requirement(line)
+        python = {"python_version": f"3.{minor}"}
+        if requirement.marker is None or requirement.marker.evaluate(python):
+            assert by_pip.setdefault(requirement.name, str(requirement.specifier)) == str(
+                requirement.specifier
+            )
+    pins = pins_for(RELEASES[minor])
+    assert by_pip == {name: f"=={version}" for name, version in pins.items()}
+
+
+@pytest.mark.parametrize("release", [*{*RELEASES.values()}])
+def test_a_pinned_release_is_installed_as_it_is_pinned(release: str) -> None:
+    pins = pins_for(release)
     drawing = {
         "matplotlib",
         "contourpy",
@@ -47,14 +79,14 @@ def test_the_default_release_is_installed_as_it_is_pinned(pins) -> None:
         "wsproto",
     }
     placing = {"ray", "filelock", "msgpack"}
-    wanted = {f"{name}=={version}" for name, version in pins.items()}
+    pinned = {f"{name}=={version}" for name, version in pins.items()}
     left_out = {f"{name}=={pins[name]}" for name in drawing | looking | placing | {"horovod"}}
-    assert packages_for(pins["tensorflow"]) == wanted - left_out
+    assert packages_for(release) == pinned - left_out
 
 
 def test_pip_chooses_what_goes_with_another_release(pins) -> None:
-    packages = packages_for("2.21.0")
-    assert {"tensorflow==2.21.0", "tf_keras", f"pyarrow=={pins['pyarrow']}"} <= packages
+    packages = packages_for("2.18.1")
+    assert {"tensorflow==2.18.1", "tf_keras", f"pyarrow=={pins['pyarrow']}"} <= packages
     chosen = {"tensorflow", "tf_keras", "keras", "numpy", "protobuf", "tensorflow-io", "horovod"}
     assert not {f"{name}=={pins[name]}" for name in chosen} & packages
 
@@ -98,13 +130,15 @@ def test_a_bare_environment_is_told_what_comes_first(tmp_path, missing, wanted) 
     assert "`scripts/horovod`" in run.stderr
 
 
-def test_every_package_has_a_hash_and_only_such_are_installed(pins: dict[str, str]) -> None:
+@pytest.mark.parametrize("release", [*{*RELEASES.values()}])
+def test_every_package_has_a_hash_and_only_such_are_installed(release: str) -> None:
     """All that scripts/install and the images bring along, and Horovod's sources."""
-    known = {
-        normalized(re.fullmatch(r"(\S+==\S+) --hash=sha256:[0-9a-f]{64}", line)[1])
+    hashed = {
+        normalized(re.fullmatch(r"(\S+==\S+)(?: --hash=sha256:[0-9a-f]{64})+", line)[1])
         for line in (ROOT / "hashes.txt").read_text().splitlines()[1:]
     }
-    assert {normalized(f"{name}=={version}") for name, version in pins.items()} <= known
+    pins = pins_for(release)
+    assert {normalized(f"{name}=={version}") for name, version in pins.items()} <= hashed
 
     def with_hashes(packages: str) -> subprocess.CompletedProcess[str]:
         command = f"source scripts/environment && {packages} | with_hashes"
@@ -112,7 +146,7 @@ def test_every_package_has_a_hash_and_only_such_are_installed(pins: dict[str, st
             ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
         )
 
-    written = with_hashes('packages_for "$(version_of tensorflow)"')
+    written = with_hashes(f"packages_for {release}")
     assert written.returncode == 0, written.stderr
     assert all("--hash=sha256:" in line for line in written.stdout.splitlines())
     unknown = with_hashes("echo left-pad==1.0")
