@@ -10,12 +10,15 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.errors import UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 
 
+# AutoGraph would turn the search for the callbacks into a part of the step.
+@tf.autograph.experimental.do_not_convert
 def refuse_incomplete_savers(proxies: Sequence[TableProxy]) -> None:
     """Refuses callbacks of Keras that save or restore weights, because they leave out the tables.
 
