@@ -178,8 +178,12 @@ def _is(leaf: Any, kind: str) -> bool:
 
 def _inputs_of(model: keras.Model) -> Any:
     try:
+        if isinstance(model, keras.Sequential):
+            # Keras 3 gives it no `input` before another model calls it.
+            (only,) = model.inputs
+            return only
         return model.input
-    except (AttributeError, ValueError):
+    except (AttributeError, ValueError, TypeError):
         raise ConfigError(
             f"'{model.name}' does not define its inputs, as a functional model does: pass them, "
             'such as inputs={"user": tf.TensorSpec([None, 1], tf.int64)}.'

@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 
 import jsonschema
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+import tfhybrid
 from tests.unit.documentation import settings_page
 from tfhybrid.cli.main import app
 
@@ -34,11 +37,17 @@ def test_the_schema_knows_the_example(example: str) -> None:
         jsonschema.validate(found, schema)
 
 
-def test_the_example_is_good(example: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.yaml"
-    path.write_text(example)
-    checked = CliRunner().invoke(app, ["train", str(path), "--check"])
+def test_the_example_is_good(example: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.yaml").write_text(example)
+    Path("days").mkdir()
+    days = pa.table({"user": [1, 2] * 4096, "item": [3, 4] * 4096, "click": [0, 1] * 4096})
+    for day in range(1, 8):
+        pa.parquet.write_table(days, f"days/day_{day:02}.parquet")
+    checked = CliRunner().invoke(app, ["train", "model.yaml", "--check"])
+    tfhybrid.shutdown()
     assert checked.exit_code == 0, checked.output
+    assert {path.name for path in tmp_path.iterdir()} == {"days", "model.yaml"}
 
 
 @pytest.mark.timeout(180)

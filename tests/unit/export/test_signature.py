@@ -94,6 +94,17 @@ def test_inputs_in_any_structure_are_served(nested, tmp_path) -> None:
     np.testing.assert_allclose(serve(**request)["output_0"], model(keys), rtol=1e-5)
 
 
+def test_a_sequential_model_defines_its_input(tmp_path) -> None:
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), table="item")
+    inputs = keras.Input((3,), dtype="int64", name="items")
+    model = keras.Sequential([inputs, layer, keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    keys = tf.constant([[1, 2, 3], [3, 1, 2]], tf.int64)
+    model.fit(keys, tf.ones([2, 1]), verbose=0)
+    served = signature_of(model, tmp_path)(items=keys)
+    np.testing.assert_allclose(served["output_0"], model(keys), rtol=1e-5)
+
+
 def test_a_sparse_input_of_three_axes_has_indices_of_three_numbers() -> None:
     spec = tf.SparseTensorSpec([None, 3, 4], tf.int64)
     model = model_of(keras.Input((1,), dtype="int64", name="x"))

@@ -16,7 +16,10 @@ def train(
         Path | None, typer.Argument(metavar="FILE", help="Settings in YAML; see docs/train.md.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Check the file without training.")
+        bool,
+        typer.Option(
+            "--check", help="Check the file and its data, with one batch. Writes nothing."
+        ),
     ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of the file, for editors.")
@@ -42,13 +45,15 @@ def train(
     from tfhybrid.cli.train.settings_file import SettingsFile
 
     file = SettingsFile(settings)
-    if check:
-        file.sample_format()
-        show(plain(f"{settings}: good"))
-        return
     from tfhybrid import distributed
     from tfhybrid.cli.train.training import Training
 
+    if check:
+        file.sample_format()  # before the job starts, which takes seconds
+        Training(file, trial=True).try_out()
+        if distributed.rank() == 0:
+            show(plain(f"{settings}: good"))
+        return
     result = Training(file).run()
     if distributed.rank() > 0:
         return

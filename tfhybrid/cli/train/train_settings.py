@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tfhybrid._deprecated import renamed_keys
 
@@ -75,7 +82,7 @@ class Data(Section):
     strings: list[str] | None = Field(None, description="Columns of strings, hashed to keys.")
     lists: list[str] | None = Field(None, description="Columns with any number of keys.")
     dense: list[str] | None = Field(None, description="Columns of numbers.")
-    label: str | None = Field(None, description="Label column, 0 or 1.")
+    label: str | None = Field(None, description="Label column, 0 or 1.", validate_default=True)
     positive: float | None = Field(
         None, description="The label is 1 if the column is at least this."
     )
@@ -85,6 +92,22 @@ class Data(Section):
     delimiter: str | None = Field(None, description="Separator of columns in CSV.")
     separator: str | None = Field(None, description="Separator of a list's keys in CSV.")
     bucketize: bool | None = Field(None, description="Read Criteo's numbers as features.")
+
+    @field_validator("features", "strings", "lists", "dense", "label")
+    @classmethod
+    def _check_roles(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses a column with two roles: a label that is a feature tells the model the answer."""
+        names = value or []
+        if info.field_name == "label":
+            has_columns = info.data.get("format") in ("csv", "tfrecord", "parquet")
+            names = [value or "label"] if has_columns else []
+        elif repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"names columns twice: {repeated}")
+        for role in ("features", "strings", "lists", "dense"):
+            others = info.data.get(role) or [] if role != info.field_name else []
+            if both := sorted(set(names) & set(others)):
+                raise ValueError(f"a column has one role, and {both} are in {role} too")
+        return value
 
 
 class Model(Section):
@@ -320,7 +343,7 @@ class Checkpoints(Section):
 class Export(Section):
     """Settings of `tfhybrid.export.saved_model`, which writes a SavedModel at the end."""
 
-    directory: str = Field(description="Directory for the versions of the model.")
+    directory: str = Field(description="Directory for the versions of the model, local or mounted.")
     best: bool = Field(
         True, description="Whether to export the best epoch, if it was kept, instead of the last."
     )
@@ -330,6 +353,13 @@ class Export(Section):
     min_norm: NonNegative = Field(
         0.0, description="Norm of an embedding below which its row is left out."
     )
+
+    @field_validator("directory")
+    @classmethod
+    def _check_local(cls, directory: str) -> str:
+        if "://" in directory:
+            raise ValueError("must be a local or mounted folder, which you can copy to a bucket")
+        return directory
 
 
 class JobSettings(Section):

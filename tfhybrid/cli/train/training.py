@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +21,7 @@ from tfhybrid.config.file_tier import FileTier
 from tfhybrid.config.placement import Replicated, Sharded
 from tfhybrid.config.row_policy import Admission, Eviction
 from tfhybrid.data import FileBatches, Position
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.job import init
 
 _OPTIMIZERS = {
@@ -32,21 +36,28 @@ class Training:
 
     Args:
         file: The settings file.
+        trial: Whether the job will only be tried: it then has a name of its own, does not resume
+            from memory, serves no metrics and does not shuffle. Default: no.
 
     Raises:
-        ConfigError: A setting does not fit the data, the model or the ranks. The message names its
-            line.
+        ConfigError: A setting does not fit the data, the model or the ranks, or a folder cannot be
+            written. The message names its line.
         DataError: Files are missing or damaged.
         TfhybridError: The job cannot start; see `tfhybrid.init`.
     """
 
-    def __init__(self, file: SettingsFile) -> None:
+    def __init__(self, file: SettingsFile, *, trial: bool = False) -> None:
         self._file = file
         self._settings: Settings = file.settings
+        self._trial = trial
+        self._check_folders()
         job = self._settings.job
         with self._named("job"):
-            init(job.name, seed=job.seed, resume=job.resume)
-            metrics.serve(job.metrics_port, address=job.metrics_host)
+            if trial:
+                init(job.name and f"{job.name}-check", seed=job.seed)
+            else:
+                init(job.name, seed=job.seed, resume=job.resume)
+                metrics.serve(job.metrics_port, address=job.metrics_host)
         keras.utils.set_random_seed(job.seed)
         self.batches = self._batches()
         self.evaluated = self._evaluated()
@@ -94,6 +105,36 @@ class Training:
             result["exported"] = str(folder)
         return result
 
+    def try_out(self) -> None:
+        """Trains, evaluates and exports one batch, and restores the checkpoint that `run` would.
+
+        Nothing is kept: the export goes to a temporary folder. Every rank must call it.
+
+        Raises:
+            TfhybridError: `run` would fail, as far as one batch and the newest checkpoint can tell.
+        """
+        settings = self._settings
+        self._callbacks()  # checks their settings
+        self.model.fit(
+            self.batches.dataset(0, epochs=None),
+            steps_per_epoch=1,
+            shuffle=False,
+            verbose=0,
+            callbacks=[callbacks.BroadcastVariables(), callbacks.MetricAverage()],
+        )
+        if settings.evaluation is not None and self.evaluated is not None:
+            group = settings.evaluation.group
+            with warnings.catch_warnings():
+                # A batch may have labels of one class only.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                metrics.evaluate(self.model, self.evaluated, steps=1, group=group)
+        if settings.export is not None:
+            options = settings.export.model_dump(include={"unseen", "min_norm"})
+            with tempfile.TemporaryDirectory(prefix="tfhybrid-check-") as folder:
+                export.saved_model(self.model, folder, **options)
+        if settings.checkpoints is not None:
+            checkpoint.restore(self.model, settings.checkpoints.directory)
+
     @property
     def _keeps_best(self) -> bool:
         saved = self._settings.checkpoints
@@ -115,6 +156,7 @@ class Training:
                 data.batch_size // ranks,
                 seed=self._settings.job.seed,
                 window=data.window,
+                shuffle=not self._trial,
             )
 
     def _evaluated(self) -> tf.data.Dataset | None:
@@ -150,6 +192,12 @@ class Training:
                 f"{self._file.at('tables', unknown[0])}: must be one of the features {features}. "
                 f"Received: {unknown[0]!r}"
             )
+        group = settings.evaluation and settings.evaluation.group
+        if group and group not in features:
+            raise ConfigError(
+                f"{self._file.at('evaluation', 'group')}: must be one of the features {features}. "
+                f"Received: {group!r}"
+            )
         tables = {feature: self._table(feature) for feature in features}
         with self._named("model"):
             model: keras.Model = getattr(models, name)(features, table=tables, **options)
@@ -184,6 +232,25 @@ class Training:
                 for name, value in fields.items()
             }
             return TableConfig(**{"dim": common.dim} | arguments)
+
+    def _check_folders(self) -> None:
+        """Refuses folders that cannot be written, before hours of training."""
+        settings = self._settings
+        folders = {
+            ("checkpoints", "directory"): settings.checkpoints and settings.checkpoints.directory,
+            ("export", "directory"): settings.export and settings.export.directory,
+            ("job", "tensorboard"): settings.job.tensorboard,
+        }
+        for location, folder in folders.items():
+            if not folder or "://" in folder:
+                continue
+            path = Path(folder).absolute()
+            existing = next(each for each in (path, *path.parents) if each.exists())
+            if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+                raise ConfigError(
+                    f"{self._file.at(*location)}: must be a folder that this user can write. "
+                    f"Received: {folder!r}, because of {existing}"
+                )
 
     def _optimizer(self) -> Any:
         settings = self._settings.optimizer
@@ -222,8 +289,9 @@ class Training:
         """Puts a section's file, line and name in front of an error."""
         try:
             yield
-        except ConfigError as error:
-            raise ConfigError(f"{self._file.at(*path)}: {error}") from error
+        except (ConfigError, DataError) as error:
+            kind = ConfigError if isinstance(error, ConfigError) else DataError
+            raise kind(f"{self._file.at(*path)}: {error}") from error
 
 
 def _table_optimizer(settings: TableOptimizer) -> Any:

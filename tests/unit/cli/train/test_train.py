@@ -220,8 +220,66 @@ def test_what_is_wrong_is_named_with_its_line(write, old, new, messages) -> None
         assert f"{path.name}{message}" in told or message in told
 
 
-def test_a_good_file_is_good(write) -> None:
-    assert "model.yaml: good" in run(write(GOOD), "--check").stdout.replace("\n", "")
+def test_a_check_trains_evaluates_and_exports_a_batch_and_keeps_nothing(
+    settings, write, tmp_path
+) -> None:
+    settings["checkpoints"] = {"directory": str(tmp_path / "saved")}
+    settings["export"] = {"directory": str(tmp_path / "exported")}
+    settings["job"] |= {"name": "clicks", "resume": "memory", "tensorboard": str(tmp_path / "logs")}
+    path = write(settings)
+    before = {each.name for each in tmp_path.iterdir()}
+    assert "model.yaml: good" in run(path, "--check").stdout.replace("\n", "")
+    assert {each.name for each in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "message"),
+    [
+        ("data", {"train": "nowhere/*.parquet"}, "data: Expected files at"),
+        ("data", {"label": "price"}, "price"),
+        ("data", {"features": [*FEATURES, "label"]}, "data.label: a column has one role"),
+        ("data", {"features": [*FEATURES, "user"]}, "data.features: names columns twice: ['user']"),
+        ("data", {"dense": ["user"]}, "data.dense: a column has one role, and ['user'] are in"),
+        ("data", {"dense": ["price"]}, "model.name: the model must read all columns"),
+        ("data", {"features": [*FEATURES, "seen"]}, "model.name: the model must read all columns"),
+        ("evaluation", {"group": "hour"}, "evaluation.group: must be one of the features"),
+        ("evaluation", {"files": "nowhere.parquet"}, "evaluation: Expected files at"),
+        ("optimizer", {"name": "nadam"}, "counterpart"),
+        ("export", {"directory": "gs://bucket/m"}, "export.directory: must be a local or mounted"),
+        ("export", {"directory": "model.yaml/m"}, "export.directory: must be a folder"),
+        ("checkpoints", {"directory": "model.yaml"}, "checkpoints.directory: must be a folder"),
+    ],
+    ids=str,
+)
+def test_a_check_finds_what_training_would(
+    settings, write, tmp_path, monkeypatch, section, changes, message
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings.setdefault(section, {}).update(changes)
+    if section == "optimizer":
+        del settings["table"]["optimizer"]
+    output = run(write(settings), "--check", status=1).output
+    assert message in " ".join(output.split())
+
+
+def test_a_check_reads_the_checkpoint_from_which_the_job_would_go_on(
+    settings, write, tmp_path
+) -> None:
+    settings["checkpoints"] = {"directory": str(tmp_path / "saved")}
+    settings["epochs"] = 1
+    run(write(settings))
+    tfhybrid.shutdown()
+    run(write(settings), "--check")
+    tfhybrid.shutdown()
+    settings["table"]["dim"] = 5
+    output = run(write(settings), "--check", status=1).output
+    assert "has dim and initializer" in " ".join(output.split())
+
+
+def test_strings_and_keys_are_different_columns_of_csv(write, tmp_path) -> None:
+    text = GOOD.replace("batch_size: 64", "batch_size: 64\n  format: csv\n  strings: [item]")
+    output = run(write(text), "--check", status=1).output
+    assert ":5: data.strings: a column has one role, and ['item'] are in features too" in output
 
 
 @pytest.mark.parametrize(
