@@ -11,10 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._ending import EndingIterator
 from tfhybrid.announcing import MISSES
 from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
+from tfhybrid.data.samples.generated import generated
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.monitoring.report import report_stores
@@ -118,15 +120,13 @@ def announce(
     announced = _Announced(dataset, _tables_of(layers), lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
-    generated = tf.data.Dataset.from_generator(
-        lambda: iter(announced), output_signature=dataset.element_spec
-    )
+    result = generated(lambda: iter(announced), dataset.element_spec)
     cardinality = dataset.cardinality()
     if int(cardinality) != tf.data.UNKNOWN_CARDINALITY:
-        generated = generated.apply(tf.data.experimental.assert_cardinality(cardinality))
+        result = result.apply(tf.data.experimental.assert_cardinality(cardinality))
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # begins batches before their lookups
-    return generated.with_options(options)
+    return result.with_options(options)
 
 
 class _Announced:
@@ -146,6 +146,9 @@ class _Announced:
         self._logged = False
 
     def __iter__(self) -> Iterator[Any]:
+        return EndingIterator(self._elements())
+
+    def _elements(self) -> Iterator[Any]:
         engine = current_job().engine
         batches = self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
         with contextlib.closing(batches):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfhybrid._ending import close_at_end
 from tfhybrid.data.position import StreamPosition
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.sample_elements import Element, dataset_of, element
@@ -88,6 +89,7 @@ class DirectoryStream:
         self._poll_seconds = poll_seconds
         self._shard = shard or Shard.of_this_process()
         self._closed = threading.Event()
+        close_at_end(self.close)
         self._segments: dict[int, _Segment] = {}
         if not self._directory.is_dir():
             raise ConfigError(f"directory must exist. Received: {self._directory}.")

@@ -11,9 +11,11 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._deprecated import renamed_arguments
+from tfhybrid._ending import EndingIterator
 from tfhybrid.core import split_batches
 from tfhybrid.data.announced import Layer
 from tfhybrid.data.position import Position
+from tfhybrid.data.samples.generated import generated
 from tfhybrid.data.samples.sharding import Shard
 from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.data_nodes.data_streams import (
@@ -222,13 +224,16 @@ class _Fed:
             for number, leaf in enumerate(description.leaves)
         ]
         signature = unflatten(description.structure, specs)
-        dataset = tf.data.Dataset.from_generator(lambda: iter(self), output_signature=signature)
+        dataset = generated(lambda: iter(self), signature)
         length = description.cardinality if self._alone else tf.data.UNKNOWN_CARDINALITY
         if length >= 0:
             length = max(length - self._step, 0)
         return dataset.apply(tf.data.experimental.assert_cardinality(length))
 
     def __iter__(self) -> Iterator[Any]:
+        return EndingIterator(self._elements())
+
+    def _elements(self) -> Iterator[Any]:
         for structure, leaves in self._feed.epoch(self._declared()):
             self._report_missing()
             yield unflatten(structure, [_tensor(leaf) for leaf in leaves])
@@ -273,6 +278,9 @@ class _Local:
         self._before = position.epoch  # number of earlier epochs that were not started here
 
     def __iter__(self) -> Iterator[Any]:
+        return EndingIterator(self._elements())
+
+    def _elements(self) -> Iterator[Any]:
         while self._before > 0:  # each iter() may shuffle differently, so none is left out
             iter(self._dataset)
             self._before -= 1
@@ -291,7 +299,7 @@ def _local(dataset: Any, group_by: str | None, position: Position) -> Any:
     if group_by is not None:
         leaves = [of_any_size(leaf) for leaf in leaves]
     signature = unflatten(structure, [_spec(leaf, leaf["dtype"]) for leaf in leaves])
-    return tf.data.Dataset.from_generator(lambda: iter(local), output_signature=signature)
+    return generated(lambda: iter(local), signature)
 
 
 def _tensor(leaf: Leaf) -> Any:

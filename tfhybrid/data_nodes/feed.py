@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from tfhybrid._ending import python_ends
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import (
     DataStream,
@@ -366,7 +367,7 @@ class Feed:
             except _LostError as lost:
                 self._forget(node)
                 name = self._trainer.data[node]
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or python_ends():
                     raise PeerDiedError(
                         f"{name} is gone, and did not come back in {_RETURN_SECONDS:.0f} s: {lost}"
                     ) from lost

@@ -13,6 +13,7 @@ import sys
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._ending import end_generators
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.core import allocator, native
@@ -321,6 +322,7 @@ def shutdown() -> None:
 
 
 def _exit() -> None:
+    end_generators()  # before the store, which they may read
     # Python sets `last_value` when it prints the exception that ends the script.
     _end(failed=hasattr(sys, "last_value"), exits=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.generated import generated
 from tfhybrid.data.samples.ragged import Ragged
 
 Labels = np.ndarray | dict[str, np.ndarray]
@@ -44,7 +45,7 @@ def dataset_of(
 
     columns = {**example.features, **example.dense}
     signature = ({name: spec(column) for name, column in columns.items()}, _labels(example, spec))
-    return tf.data.Dataset.from_generator(elements, output_signature=signature)
+    return generated(elements, signature)
 
 
 def _labels(clicks: Clicks, convert: Callable[[np.ndarray], Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import tensorflow as tf
 
+from tfhybrid.data.samples.generated import generated
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.trainer.leases import Leases
 
@@ -52,7 +53,7 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
         {name: _signature(leases.schema.field(name).type) for name in features},
         _signature(leases.schema.field(label).type),
     )
-    result = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    result = generated(batches, signature)
     options = tf.data.Options()
     options.autotune.enabled = False
     # A batch prefetched before `Leases.trained` is called would repeat the one in training.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tfhybrid._ending import python_ends
 from tfhybrid.errors import ConfigError, LeaseRefusedError
 from tfhybrid.monitoring.metrics import STREAM_LAG, Metric, from_dict
 from tfhybrid.settings import stream_trainer
@@ -152,7 +153,7 @@ class Leases:
         Requests a lease if there is none. Blocks while there are no rows, if `wait` is `True`.
 
         Returns:
-            The batch, or `None` if there are no more rows and `wait` is `False`.
+            The batch, or `None` if there are no more rows and `wait` is `False`, or Python ends.
 
         Raises:
             LeaseRefusedError: The model is unknown or not trained from the queue, or this trainer
@@ -170,7 +171,7 @@ class Leases:
             self._next_row = 0
             self._begun = time.monotonic()
             self._renew_at = self._begun + self._renewal_seconds
-            if self._work is None and not self._wait:
+            if self._work is None and (not self._wait or python_ends()):
                 return None
         return self._work.batch.slice(self._next_row, self._batch_size)
 

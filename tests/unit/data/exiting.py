@@ -1,0 +1,175 @@
+"""Ends processes in the midst of generated data: exiting.py SECONDS COUNT KIND...
+
+Each child of this process reads some data of a kind and ends as Python does, with finalization. A
+line per kind says which exit statuses the children had; `hung` are those that did not end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.data import (
+    Clicks,
+    Csv,
+    DirectoryStream,
+    FileBatches,
+    Format,
+    Libfm,
+    Parquet,
+    TFRecord,
+    Unit,
+    announce,
+)
+from tfhybrid.data.samples.generated import generated
+
+_READERS = {
+    "csv": (Csv(["user"]), "good.csv"),
+    "error": (Csv(["user"]), "bad.csv"),
+    "parquet": (Parquet(["user"]), "good.parquet"),
+    "tfrecord": (TFRecord(["user"]), "good.tfrecord"),
+    "libfm": (Libfm(["user"]), "good.libfm"),
+}
+
+
+class Slow(Format):
+    """Files whose reading takes a while."""
+
+    def units(self, path: Path) -> list[Unit]:
+        return [Unit(path, first, 0, first, 16) for first in range(0, 1600, 16)]
+
+    def read_unit(self, unit: Unit) -> Clicks:
+        time.sleep(0.05)
+        return Clicks({"user": np.arange(unit.rows)}, np.zeros(unit.rows, np.float32))
+
+
+def write_files(folder: Path) -> None:
+    """Writes a file for each reader."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows = [f"{row % 2},{row}" for row in range(20_000)]
+    (folder / "good.csv").write_text("\n".join(["label,user", *rows, ""]))
+    (folder / "bad.csv").write_text("\n".join(["label,user", *rows[:15_000], "1,x", ""]))
+    lines = [f"{row % 2} {row}:1" for row in range(5_000)]
+    (folder / "good.libfm").write_text("\n".join([*lines, ""]))
+    (folder / "slow").touch()
+    numbers = np.arange(20_000)
+    table = pa.table({"label": (numbers % 2).astype(np.float32), "user": numbers})
+    pyarrow.parquet.write_table(table, folder / "good.parquet")
+    (folder / "stream").mkdir()
+    (folder / "stream" / "a.csv").write_text("\n".join(["label,user", *rows, ""]))
+    with tf.io.TFRecordWriter(str(folder / "good.tfrecord")) as writer:
+        for row in range(2_000):
+            features = {
+                "label": tf.train.Feature(float_list=tf.train.FloatList(value=[row % 2])),
+                "user": tf.train.Feature(int64_list=tf.train.Int64List(value=[row])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+
+
+def counted(pause: float) -> Iterator[int]:
+    """Yields numbers, each after a pause within Python."""
+    number = 0
+    while True:
+        time.sleep(pause)
+        yield number
+        number += 1
+
+
+def dataset_of(kind: str, folder: Path) -> tf.data.Dataset:
+    """Returns the data of a kind."""
+    if kind in _READERS:
+        reader, name = _READERS[kind]
+        return FileBatches(reader, [folder / name], 64, seed=1).dataset(epochs=None)
+    match kind:
+        case "slow":
+            return FileBatches(Slow(), [folder / "slow"], 4, seed=1).dataset(epochs=None)
+        case "stream":
+            read = Csv(["user"]).read
+            stream = DirectoryStream(folder / "stream", read, batch_size=8, poll_seconds=0.05)
+            return stream.dataset()
+        case "announced":
+            tfhybrid.init()
+            layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="user")
+            layer.build((None, 1))
+            batches = dataset_of("slow", folder)
+            return announce(batches, batches=4, layers={"user": layer}).prefetch(2)
+    signature = tf.TensorSpec([], tf.int64)
+    return generated(lambda: counted(0.05), signature).prefetch(tf.data.AUTOTUNE)
+
+
+def end(kind: str, way: str, folder: Path) -> None:
+    """Reads a few elements, and ends in one of the ways in which a script does."""
+    global alive
+    data = dataset_of(kind, folder)
+    if way == "alive":
+        alive = iter(data)  # a global, which Python frees while it finalizes
+        next(alive)
+        return
+    for number, _ in enumerate(data):
+        if number < 5 or kind == "error":
+            continue
+        match way:
+            case "midst":
+                break
+            case "exit":
+                sys.exit(3)
+            case "raise":
+                raise ValueError(f"after element {number}")
+            case "interrupt":
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def judge(children: dict[int, str], seconds: float) -> dict[str, Counter[str]]:
+    """Returns how the children of each kind have ended, and kills those that do not end."""
+    ends: dict[str, Counter[str]] = {}
+    deadline = time.monotonic() + seconds
+    while children:
+        for pid, name in list(children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            late = time.monotonic() > deadline
+            if not ended and not late:
+                continue
+            if not ended:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            how = str(os.waitstatus_to_exitcode(status)) if ended else "hung"
+            ends.setdefault(name, Counter())[how] += 1
+            del children[pid]
+        time.sleep(0.02)
+    return ends
+
+
+alive = None
+seconds, count, names = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+folder = Path(tempfile.mkdtemp())
+if os.fork() == 0:  # in a child: TensorFlow's threads do not survive a fork
+    write_files(folder)
+    os._exit(0)
+os.wait()
+every: dict[str, Counter[str]] = {}
+for name in names:
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            if "SHOW" not in os.environ: os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            end(*name.split(":"), folder)
+            sys.exit()
+        for kind, ends in judge({pid: name}, seconds).items():
+            every.setdefault(kind, Counter()).update(ends)
+sys.stdout.write(json.dumps(every) + "\n")
+sys.stdout.flush()
+os._exit(0)

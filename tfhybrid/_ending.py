@@ -1,0 +1,164 @@
+"""End of generators before Python ends.
+
+TensorFlow's data sets call our generators from threads of its own. A thread that is within such a
+call while the interpreter finalizes can never return from it, and the main thread, which frees the
+data set's iterator, waits for that thread: the process does not end. So the generators are told to
+end, and calls under way are waited for, while Python still runs: by `atexit`, which comes before
+finalization on every way out (the end of the script, an exception, `sys.exit`, Ctrl-C). A call that
+begins later is refused by TensorFlow itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import override
+
+_T = TypeVar("_T", covariant=True)
+
+_log = logging.getLogger("tfhybrid.data")
+
+_PATIENCE_SECONDS = 60.0  # as long as a lost data node may take to come back
+_LOGGED_SECONDS = 5.0
+_POLL_SECONDS = 0.005
+_QUIET_POLLS = 4
+_SETTLING_SECONDS = 5.0
+
+
+class _Calls:
+    """Calls of generators under way, and the generators that exist. Guarded by `changed`."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.ended = False
+        self.under_way = 0
+        self.begun = 0
+        self.iterators: weakref.WeakSet[EndingIterator[Any]] = weakref.WeakSet()
+        self.closers: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+
+_calls = _Calls()
+
+
+def python_ends() -> bool:
+    """Returns whether generators must end because Python does. Any thread may call it."""
+    return _calls.ended
+
+
+def close_at_end(close: Callable[[], None]) -> None:
+    """Calls a method when Python ends, to wake a generator that waits. Any thread may call it.
+
+    Args:
+        close: Method that any thread may call at any time; its object is not kept alive.
+    """
+    with _calls.changed:
+        _calls.closers.append(weakref.WeakMethod(close))
+
+
+class EndingIterator(Iterator[_T], Generic[_T]):
+    """Iterator over the elements of another one, which ends when Python ends.
+
+    Any thread may call it; one thread at a time.
+
+    Args:
+        iterator: Iterator to read; closed at the end, if it can be.
+    """
+
+    def __init__(self, iterator: Iterator[_T]) -> None:
+        self._iterator: Iterator[_T] | None = iterator
+        with _calls.changed:
+            _calls.iterators.add(self)
+
+    @override
+    def __iter__(self) -> EndingIterator[_T]:
+        return self
+
+    @override
+    def __next__(self) -> _T:
+        calls = _calls  # the same ones at the end, also in a child that is forked meanwhile
+        with calls.changed:
+            calls.begun += 1
+            if calls.ended or self._iterator is None:
+                raise StopIteration
+            calls.under_way += 1
+        try:
+            return next(self._iterator)
+        finally:
+            with calls.changed:
+                calls.under_way -= 1
+                calls.changed.notify_all()
+
+    def close(self) -> None:
+        """Closes the iterator; no call may be under way."""
+        iterator, self._iterator = self._iterator, None
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def end_generators() -> None:
+    """Ends all generators, and waits for calls under way. Later calls only wait.
+
+    Python calls it at exit. It waits for up to a minute, and logs after 5 s what it waits for.
+    """
+    with _calls.changed:
+        _calls.ended = True
+        closers = [closer() for closer in _calls.closers]
+    for closer in closers:
+        if closer is not None:
+            closer()
+    if not _calls.begun:
+        return
+    with _calls.changed:
+        if not _calls.changed.wait_for(_none_under_way, _LOGGED_SECONDS):
+            _log.warning("Python ends when the data set has finished reading its batch")
+            _calls.changed.wait_for(_none_under_way, _PATIENCE_SECONDS - _LOGGED_SECONDS)
+        iterators = [] if _calls.under_way else list(_calls.iterators)
+    for iterator in iterators:
+        with contextlib.suppress(Exception):  # nobody reads it any more
+            iterator.close()
+    _settle()
+
+
+def _none_under_way() -> bool:
+    return _calls.under_way == 0
+
+
+def _settle() -> None:
+    """Waits until no thread of TensorFlow calls Python any more.
+
+    A thread that has got the end of its data calls once more, to free the generator.
+    """
+    deadline = time.monotonic() + _SETTLING_SECONDS
+    quiet = 0
+    while quiet < _QUIET_POLLS and time.monotonic() < deadline:
+        begun = _calls.begun
+        time.sleep(_POLL_SECONDS)
+        busy = _calls.under_way or _calls.begun != begun or _foreign_calls()
+        quiet = 0 if busy else quiet + 1
+
+
+def _foreign_calls() -> bool:
+    """Returns whether a thread that Python did not start runs Python code."""
+    # Python gives the threads of others a name as soon as they ask for it.
+    own = {each.ident for each in threading.enumerate() if not each.name.startswith("Dummy-")}
+    return any(thread not in own for thread in sys._current_frames())
+
+
+def _forget_calls() -> None:
+    """Forgets the parent's calls in a forked child, which has none of its threads."""
+    global _calls
+    _calls = _Calls()
+
+
+os.register_at_fork(after_in_child=_forget_calls)
+atexit.register(end_generators)
