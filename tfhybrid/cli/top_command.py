@@ -12,7 +12,7 @@ from tfhybrid.cli.nodes_command import nodes_table
 from tfhybrid.cli.store_command import Job, ShmDirectory, as_dict, find, state_text
 from tfhybrid.cli.terminal.console import drawn_table
 from tfhybrid.cli.terminal.options import Count, Interval, Json, Prometheus
-from tfhybrid.cli.terminal.watching import LiveTables, Numbers
+from tfhybrid.cli.terminal.watching import Numbers, TopLoop
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -66,11 +66,11 @@ def top(
         status = None if cluster is None else launching.status(cluster)
         return JobLook(find(job, shm_dir), status)
 
-    watch = LiveTables(job, look, interval, count)
+    loop = TopLoop(job, look, interval, count)
     if prometheus is None:
-        watch.show(as_json, has_rates=True)
+        loop.show(as_json, has_rates=True)
     else:
-        watch.serve(prometheus)
+        loop.serve(prometheus)
 
 
 class JobLook(NamedTuple):

@@ -11,7 +11,7 @@ import typer
 
 from tfhybrid.cli.terminal.console import drawn_table
 from tfhybrid.cli.terminal.options import Count, Interval, Json, Prometheus
-from tfhybrid.cli.terminal.watching import LiveTables, Numbers
+from tfhybrid.cli.terminal.watching import Numbers, TopLoop
 from tfhybrid.errors import StreamError
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def top(
     from tfhybrid.stream.stream_settings import StreamSettings
 
     processes = Processes(StreamSettings.read(config), reader or [])
-    watch = LiveTables("stream", processes.look, interval, count)
+    loop = TopLoop("stream", processes.look, interval, count)
     if prometheus is None:
-        watch.show(as_json, has_rates=False)
+        loop.show(as_json, has_rates=False)
     else:
-        watch.serve(prometheus)
+        loop.serve(prometheus)

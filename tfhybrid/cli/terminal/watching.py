@@ -37,7 +37,7 @@ class Look(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class LiveTables:
+class TopLoop:
     """Looks at processes of one kind, one after the other.
 
     Args:
