@@ -35,8 +35,7 @@ def metadata(
     state: Annotated[Path, typer.Option(metavar="FILE", help="File of the node's state.")],
     token_file: _TokenFile,
     owners: Annotated[
-        str,
-        typer.Option(metavar="NAME,...", help="Names of the first owners of each shard."),
+        str, typer.Option(metavar="NAME,...", help="Names of the first owners of each shard.")
     ],
     listen: _Listen = "127.0.0.1",
     port: _Port = 0,
@@ -77,8 +76,7 @@ def data(
     metadata_node: _Metadata,
     token_file: _TokenFile,
     script: Annotated[
-        str,
-        typer.Option(metavar="SCRIPT", help="Python file or module that makes the data sets."),
+        str, typer.Option(metavar="SCRIPT", help="Python file or module that makes the data sets.")
     ],
     listen: _Listen = "127.0.0.1",
     port: _Port = 0,

@@ -12,26 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from tfhybrid.cli.data.sample_format import (
-    FORMATS,
-    Columns,
-    Delimiter,
-    Features,
-    LabelColumns,
-    LabelKind,
-    Lists,
-    MissingKey,
-    Positive,
-    Separator,
-    Strings,
-    format_of,
-)
-from tfhybrid.cli.terminal.console import (
-    plain,
-    show,
-    show_json,
-    show_table,
-)
+from tfhybrid.cli.data.sample_format import FORMATS, SampleOptions, format_of
+from tfhybrid.cli.terminal.console import plain, show, show_json, show_table
+from tfhybrid.cli.terminal.option_groups import grouped
 from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
 
@@ -44,118 +27,140 @@ _STATES = {
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
 # Options in the groups of the help.
-_table, _host, _step, _file = (
+_table, _host, _of_step, _file = (
     functools.partial(typer.Option, rich_help_panel=group)
     for group in ("Tables", "Hosts", "Steps", "Files instead of --rows")
 )
 _PARTS = ("model", "tables", "link")  # parts of a step; they do not overlap
 _MEASURED_ROWS = 5_000_000  # per table: more rows take long to write, and change a step little
-# Options that only go with --rows, and options that only go with --data.
-_OF_ROWS = {
-    *("tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure", "pass_batches"),
-    *("cores", "model_ms"),
-}
-_OF_DATA = {
-    *("more", "format_", "features", "strings", "lists", "label", "label_kind", "positive"),
-    *("missing_key", "columns", "delimiter", "separator", "shared"),
-}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
-def plan(
-    context: typer.Context,
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="FILES", help="More files of --data.")
-    ] = None,
+def _names(group: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(group)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tables:
+    """Options of the tables, which are equal."""
+
     rows: Annotated[
         str | None, _table(metavar="N", help="Final number of rows of a table, as in 50M.")
-    ] = None,
-    dim: Annotated[int, _table(min=1, max=65536, metavar="N", help="Length of an embedding.")] = 16,
+    ] = None
+    dim: Annotated[int, _table(min=1, max=65536, metavar="N", help="Length of an embedding.")] = 16
     optimizer: Annotated[
         str, _table(metavar="NAME", help=f"Optimizer of the tables: {', '.join(_STATES)}.")
-    ] = "adam",
-    tables: Annotated[int, _table(min=1, metavar="N", help="Number of equal tables.")] = 1,
+    ] = "adam"
+    tables: Annotated[int, _table(min=1, metavar="N", help="Number of equal tables.")] = 1
     history: Annotated[
         bool, _table("--history", help="Add the memory of admission or eviction.")
-    ] = False,
+    ] = False
     sharded: Annotated[
         bool,
         _table(
             "--sharded", help="Shard the tables (placement=Sharded()): each row is on one host."
         ),
-    ] = False,
+    ] = False
     cache: Annotated[
         str | None,
         _table(metavar="BYTES", help="Cache of tables in files, FileTier(cache_bytes=), as in 2G."),
-    ] = None,
+    ] = None
     pass_batches: Annotated[
         int,
         _table(
             min=0, metavar="N", help="Batches of a pass, data.announce(batches=); needs --sharded."
         ),
-    ] = 0,
-    hosts: Annotated[int, _host(min=1, metavar="N", help="Number of hosts.")] = 1,
-    ranks: Annotated[int, _host(min=1, metavar="N", help="Ranks on each host.")] = 1,
+    ] = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hosts:
+    """Options of the hosts, which are equal."""
+
+    hosts: Annotated[int, _host(min=1, metavar="N", help="Number of hosts.")] = 1
+    ranks: Annotated[int, _host(min=1, metavar="N", help="Ranks on each host.")] = 1
     link: Annotated[
         float,
         _host(min=0.001, metavar="GBIT", help="Speed of the network link of a host, in Gbit/s."),
-    ] = 10.0,
+    ] = 10.0
     cores: Annotated[
         float | None,
         _host(min=0.1, metavar="N", show_default="as many as here", help="Cores of each host."),
-    ] = None,
-    batch: Annotated[int, _step(min=1, metavar="N", help="Samples in the batch of a rank.")] = 4096,
-    keys: Annotated[int, _step(min=1, metavar="N", help="Keys of a sample in each table.")] = 1,
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """Options of a step."""
+
+    batch: Annotated[int, _of_step(min=1, metavar="N", help="Samples in the batch of a rank.")] = (
+        4096
+    )
+    keys: Annotated[int, _of_step(min=1, metavar="N", help="Keys of a sample in each table.")] = 1
     zipf: Annotated[
         float,
-        _step(
+        _of_step(
             min=0,
             metavar="X",
             help="Skew of the keys: the k-th key is as frequent as k**-X; 0 if all are equal.",
         ),
-    ] = 1.0,
+    ] = 1.0
     bfloat16: Annotated[
-        bool, _step("--bfloat16", help='Send gradients as wire_dtype="bfloat16".')
-    ] = False,
+        bool, _of_step("--bfloat16", help='Send gradients as wire_dtype="bfloat16".')
+    ] = False
     model_ms: Annotated[
         float,
-        _step(
+        _of_step(
             "--model-ms",
             min=0,
             metavar="MS",
             help="Time of a step of the model without tables, in milliseconds.",
         ),
-    ] = 0.0,
+    ] = 0.0
     measure: Annotated[
         bool,
-        _step(
+        _of_step(
             "--measure", help="Run the ranks of one host here without a model, and measure a step."
         ),
-    ] = False,
+    ] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """Files whose ids to count."""
+
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="FILES", help="More files of --data.")
+    ] = None
     data: Annotated[
         list[str] | None,
         _file(metavar="FILES", help="Files or patterns whose ids to count, instead of --rows."),
-    ] = None,
+    ] = None
     format_: Annotated[
         str, _file("--format", metavar="NAME", help=f"Format of --data: {', '.join(FORMATS)}.")
-    ] = "parquet",
+    ] = "parquet"
     shared: Annotated[
         list[str] | None,
         _file(
             metavar="TABLE=A,B",
             help="Table that several features of --data share, as in items=item,liked; repeatable.",
         ),
-    ] = None,
-    features: Features = None,
-    strings: Strings = None,
-    lists: Lists = None,
-    label: LabelColumns = None,
-    label_kind: LabelKind = None,
-    positive: Positive = None,
-    missing_key: MissingKey = None,
-    columns: Columns = None,
-    delimiter: Delimiter = None,
-    separator: Separator = None,
+    ] = None
+
+
+# Names of the options that only go with --rows, and of those that only go with --data.
+_OF_ROWS = {"tables", "pass_batches", "ranks", "link", "cores", *_names(_Step)}
+_OF_DATA = {*_names(_Files), *_names(SampleOptions)} - {"data"}
+
+
+@grouped
+def plan(
+    context: typer.Context,
+    table: _Tables,
+    host: _Hosts,
+    step: _Step,
+    files: _Files,
+    samples: SampleOptions,
     as_json: Json = False,
 ) -> None:
     """Predict whether tables fit in memory, and what a step costs.
@@ -170,81 +175,115 @@ def plan(
     """
     from tfhybrid.core import native
     from tfhybrid.settings import shm_directory
+    from tfhybrid.store.table_memory import TableShape, bytes_of
 
-    if optimizer not in _STATES:
-        raise ConfigError(f"--optimizer must be one of {[*_STATES]}. Received: {optimizer!r}")
-    _check_source(context, rows, data)
-    floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
+    if table.optimizer not in _STATES:
+        raise ConfigError(f"--optimizer must be one of {[*_STATES]}. Received: {table.optimizer!r}")
+    _check_source(context, table.rows, files.data)
+    floats = 1 if table.optimizer == "row_adagrad" else _STATES[table.optimizer] * table.dim
     free = native.available_bytes(shm_directory())
-    cache_bytes = parse_count(cache, "--cache") if cache is not None else 0
-    if pass_batches and not (sharded and hosts > 1):
+    cache_bytes = parse_count(table.cache, "--cache") if table.cache is not None else 0
+    if table.pass_batches and not (table.sharded and host.hosts > 1):
         raise ConfigError(
             "A pass fetches rows of other hosts: --pass-batches needs --sharded and several "
-            f"--hosts. Received: --pass-batches {pass_batches}, --hosts {hosts}, {sharded=}"
+            f"--hosts. Received: --pass-batches {table.pass_batches}, --hosts {host.hosts}, "
+            f"sharded={table.sharded}"
         )
-
-    from tfhybrid.store.table_memory import TableShape, bytes_of
+    shards = host.hosts if table.sharded else 1
 
     def of_host(rows: int) -> TableBytes:
         """Returns the memory of a table on one host, and the size of its checkpoint."""
-        rows_of_host = math.ceil(rows / hosts) if sharded else rows
-        size = bytes_of(TableShape(rows_of_host, dim, floats, history, cache_bytes))
-        return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
+        shape = TableShape(math.ceil(rows / shards), table.dim, floats, table.history, cache_bytes)
+        size = bytes_of(shape)
+        return dataclasses.replace(size, checkpoint=size.checkpoint * shards)
 
-    if data is not None:
-        from tfhybrid.cli.data import data_plan
-        from tfhybrid.data.file_names import files_of
-
-        file_format = format_of(
-            format_,
-            features=features,
-            strings=strings,
-            lists=lists,
-            label=label,
-            label_kind=label_kind,
-            positive=positive,
-            missing_key=missing_key,
-            columns=columns,
-            delimiter=delimiter,
-            separator=separator,
-        )
-        paths = files_of([*data, *(more or [])])
-        counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
-        _show_plan(counted | _memory(counted["tables"], free), _show_data, as_json)
+    if files.data is not None:
+        _show_plan(_of_files(files, samples, free, of_host), _show_data, as_json)
         return
+    count = parse_count(table.rows or "", "--rows")
+    predicted = _of_rows(
+        (table, host, step),
+        TableShape(count, table.dim, floats, table.history, cache_bytes),
+        free,
+        of_host(count),
+    )
+    if step.measure:
+        from tfhybrid.planner.step_seconds import MeasuredWork
+        from tfhybrid.planner.step_seconds import measure as step_seconds
+
+        rows_of_host = math.ceil(count / shards)
+        fitting = int(rows_of_host * free / (2 * predicted["peak"]))
+        measured = max(1, min(rows_of_host, _MEASURED_ROWS, fitting))
+        work = MeasuredWork(
+            *(table.tables, measured, table.dim, table.optimizer, step.batch * step.keys),
+            *(step.zipf, step.bfloat16, table.history),
+        )
+        predicted["of_a_step"]["measured_rows"] = measured
+        predicted["of_a_step"]["measured_seconds"] = step_seconds(work, host.ranks)
+    _show_plan(predicted, _show, as_json)
+
+
+def _of_files(
+    files: _Files, samples: SampleOptions, free: int, of_host: Callable[[int], TableBytes]
+) -> dict[str, Any]:
+    """Returns the ids of the features of files, and the memory of their tables."""
+    from tfhybrid.cli.data import data_plan
+    from tfhybrid.data.file_names import files_of
+
+    file_format = format_of(files.format_, **dataclasses.asdict(samples))
+    paths = files_of([*(files.data or []), *(files.more or [])])
+    shared = data_plan.shared_of(files.shared or [])
+    counted = data_plan.of_files(paths, file_format, shared, of_host)
+    return counted | _memory(counted["tables"], free)
+
+
+def _of_rows(
+    options: tuple[_Tables, _Hosts, _Step], shape: TableShape, free: int, of_table: TableBytes
+) -> dict[str, Any]:
+    """Returns the memory of tables of that shape, and the cost of a step."""
     from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
     from tfhybrid.planner.step_traffic import fast_tier_of
 
-    count = parse_count(rows or "", "--rows")
-    of_table = of_host(count)
-    step = PlannedStep(
-        *(tables, count, dim, floats, batch * keys, zipf, hosts, ranks),
-        cores=cores or len(os.sched_getaffinity(0)),
-        link=link,
-        gradient_bytes=2 if bfloat16 else 4,
-        sharded=sharded,
+    table, host, step = options
+    tables, keys = table.tables, step.batch * step.keys
+    planned = PlannedStep(
+        *(
+            tables,
+            shape.rows,
+            shape.dim,
+            shape.state_floats,
+            keys,
+            step.zipf,
+            host.hosts,
+            host.ranks,
+        ),
+        cores=host.cores or len(os.sched_getaffinity(0)),
+        link=host.link,
+        gradient_bytes=2 if step.bfloat16 else 4,
+        sharded=table.sharded,
     )
-    traffic = step.traffic()
-    takes = seconds_of(step, Costs.shipped())
-    parts = {"model": model_ms / 1e3, "tables": takes.tables, "link": takes.link}
+    traffic = planned.traffic()
+    takes = seconds_of(planned, Costs.shipped())
+    parts = {"model": step.model_ms / 1e3, "tables": takes.tables, "link": takes.link}
     tier = fast_tier_of(
-        *(count, dim, batch * keys, hosts, ranks),
-        batches=pass_batches,
-        exponent=zipf,
-        in_files=bool(cache_bytes),
+        *(shape.rows, shape.dim, keys, host.hosts, host.ranks),
+        batches=table.pass_batches,
+        exponent=step.zipf,
+        in_files=bool(shape.cache_bytes),
     )
-    predicted: dict[str, Any] = {
+    peak = (tables - 1) * of_table.total + of_table.peak + tables * tier.bytes
+    return {
         "tables": tables,
         "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
         "shared_memory": tables * of_table.total,
         "fast_tier": {
-            "batches": pass_batches,
+            "batches": table.pass_batches,
             "rows": tables * tier.rows,
             "bytes": tables * tier.bytes,
         },
-        "peak": (tables - 1) * of_table.total + of_table.peak + tables * tier.bytes,
+        "peak": peak,
         "files": tables * of_table.file,
-        "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
+        "plain_horovod": host.ranks * tables * (of_table.embeddings + of_table.state),
         "checkpoint": tables * of_table.checkpoint,
         "of_a_step": {
             **dataclasses.asdict(traffic),
@@ -254,21 +293,9 @@ def plan(
             "limit": max(parts, key=parts.__getitem__),
         },
         "free_here": free,
+        "fits_here": peak <= free,
+        "sharded_by_auto": _sharded_by_auto(shape, tables, host.hosts, free),
     }
-    predicted["fits_here"] = predicted["peak"] <= free
-    shape = TableShape(count, dim, floats, history, cache_bytes)
-    predicted["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
-    if measure:
-        from tfhybrid.planner.step_seconds import MeasuredWork
-        from tfhybrid.planner.step_seconds import measure as step_seconds
-
-        rows_of_host = math.ceil(count / hosts) if sharded else count
-        fitting = int(rows_of_host * free / (2 * predicted["peak"]))
-        measured = max(1, min(rows_of_host, _MEASURED_ROWS, fitting))
-        work = MeasuredWork(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
-        predicted["of_a_step"]["measured_rows"] = measured
-        predicted["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
-    _show_plan(predicted, _show, as_json)
 
 
 def parse_count(text: str, option: str) -> int:

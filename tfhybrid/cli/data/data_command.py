@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tfhybrid.cli.data.sample_format import (
-    FORMATS,
-    Bucketize,
-    Columns,
-    Delimiter,
-    Dense,
-    Features,
-    LabelColumns,
-    LabelKind,
-    Lists,
-    MissingKey,
-    MissingValue,
-    Positive,
-    Separator,
-    Strings,
-    format_of,
-)
+from tfhybrid.cli.data.sample_format import FORMATS, AllSampleOptions, format_of
 from tfhybrid.cli.terminal.console import progress, show
 from tfhybrid.cli.terminal.help_page import CommandApp
+from tfhybrid.cli.terminal.option_groups import grouped
 from tfhybrid.errors import ConfigError
 
 app = CommandApp()
@@ -39,6 +25,7 @@ def data() -> None:
 
 
 @app.command()
+@grouped
 def convert(
     sources: Annotated[
         list[Path], typer.Argument(metavar="FILES", help="Files to read.", exists=True)
@@ -53,19 +40,7 @@ def convert(
         str,
         typer.Option("--format", metavar="NAME", help=f"Format of FILES: {', '.join(FORMATS)}."),
     ],
-    features: Features = None,
-    strings: Strings = None,
-    lists: Lists = None,
-    dense: Dense = None,
-    label: LabelColumns = None,
-    label_kind: LabelKind = None,
-    positive: Positive = None,
-    missing_key: MissingKey = None,
-    missing_value: MissingValue = None,
-    columns: Columns = None,
-    delimiter: Delimiter = None,
-    separator: Separator = None,
-    bucketize: Bucketize = None,
+    samples: AllSampleOptions,
     replace: Annotated[bool, typer.Option("--replace", help="Replace existing files.")] = False,
 ) -> None:
     """Convert files to Parquet, which is read many times faster than text.
@@ -76,22 +51,7 @@ def convert(
     $ tfhybrid data convert day.csv.gz --output days/ --format csv --features user
     $ tfhybrid data convert train.txt --output criteo/ --format criteo
     """
-    format_of_sources = format_of(
-        format_,
-        features=features,
-        strings=strings,
-        lists=lists,
-        dense=dense,
-        label=label,
-        label_kind=label_kind,
-        positive=positive,
-        missing_key=missing_key,
-        missing_value=missing_value,
-        columns=columns,
-        delimiter=delimiter,
-        separator=separator,
-        bucketize=bucketize,
-    )
+    format_of_sources = format_of(format_, **dataclasses.asdict(samples))
     targets = _targets(sources, output, replace)
 
     from tfhybrid.cli.data import conversion

@@ -25,55 +25,71 @@ FORMATS = {
 _column = functools.partial(typer.Option, rich_help_panel="Columns of the files")
 _layout = functools.partial(typer.Option, rich_help_panel="Layout of the files")
 
-Features = Annotated[str | None, _column(metavar="A,B", help="Columns of keys, whole numbers.")]
-Strings = Annotated[str | None, _column(metavar="A,B", help="Columns of strings, hashed to keys.")]
-Lists = Annotated[
-    str | None, _column(metavar="A,B", help="Columns with any number of keys per sample.")
-]
-Dense = Annotated[str | None, _column(metavar="A,B", help="Columns of numbers.")]
-LabelColumns = Annotated[
-    str | None,
-    _column("--label", metavar="A,B", show_default="label", help="Label column, or several."),
-]
-LabelKind = Annotated[
-    str | None,
-    _column(
-        metavar="KIND",
-        show_default="click",
-        help="Kind of the labels: click (0 or 1), number, or class (whole numbers from 0).",
-    ),
-]
-Positive = Annotated[
-    float | None,
-    _column(
-        metavar="X", help="Threshold of clicks: the label is 1 if the column is at least X, else 0."
-    ),
-]
-MissingKey = Annotated[
-    int | None, _layout(metavar="KEY", show_default="an error", help="Key for a missing value.")
-]
-MissingValue = Annotated[
-    float | None, _layout(metavar="X", show_default="an error", help="Number for a missing value.")
-]
-Columns = Annotated[
-    str | None,
-    _layout(
-        metavar="A,B",
-        show_default="the first line",
-        help="All columns of CSV files without a header.",
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    _layout(metavar="CHAR", show_default="a comma", help="Separator of the columns of CSV."),
-]
-Separator = Annotated[
-    str | None,
-    _layout(metavar="CHAR", show_default="|", help="Separator of the keys of a list in CSV."),
-]
-Bucketize = Annotated[
-    bool | None, _column("--bucketize", help="Read Criteo's numbers as features.")
-]
+
+@dataclasses.dataclass(frozen=True)
+class SampleOptions:
+    """Options that describe the columns of files of samples, as arguments of their format."""
+
+    features: Annotated[
+        str | None, _column(metavar="A,B", help="Columns of keys, whole numbers.")
+    ] = None
+    strings: Annotated[
+        str | None, _column(metavar="A,B", help="Columns of strings, hashed to keys.")
+    ] = None
+    lists: Annotated[
+        str | None, _column(metavar="A,B", help="Columns with any number of keys per sample.")
+    ] = None
+    label: Annotated[
+        str | None, _column(metavar="A,B", show_default="label", help="Label column, or several.")
+    ] = None
+    label_kind: Annotated[
+        str | None,
+        _column(
+            metavar="KIND",
+            show_default="click",
+            help="Kind of the labels: click (0 or 1), number, or class (whole numbers from 0).",
+        ),
+    ] = None
+    positive: Annotated[
+        float | None,
+        _column(
+            metavar="X",
+            help="Threshold of clicks: the label is 1 if the column is at least X, else 0.",
+        ),
+    ] = None
+    missing_key: Annotated[
+        int | None, _layout(metavar="KEY", show_default="an error", help="Key for a missing value.")
+    ] = None
+    columns: Annotated[
+        str | None,
+        _layout(
+            metavar="A,B",
+            show_default="the first line",
+            help="All columns of CSV files without a header.",
+        ),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        _layout(metavar="CHAR", show_default="a comma", help="Separator of the columns of CSV."),
+    ] = None
+    separator: Annotated[
+        str | None,
+        _layout(metavar="CHAR", show_default="|", help="Separator of the keys of a list in CSV."),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AllSampleOptions(SampleOptions):
+    """Options that describe all columns of files of samples, also those that are no keys."""
+
+    dense: Annotated[str | None, _column(metavar="A,B", help="Columns of numbers.")] = None
+    bucketize: Annotated[
+        bool | None, _column("--bucketize", help="Read Criteo's numbers as features.")
+    ] = None
+    missing_value: Annotated[
+        float | None,
+        _layout(metavar="X", show_default="an error", help="Number for a missing value."),
+    ] = None
 
 
 def format_of(name: str, **options: Any) -> Any:
