@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
@@ -89,88 +91,15 @@ class TableConfig:
     fast_tier: str = "host"
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
-        if not whole or not 1 <= self.dim <= 65536:
-            raise ConfigError(
-                f"dim must be a whole number from 1 to 65536. Received: dim={self.dim!r}"
-            )
         _refuse_keras(self.optimizer)
-        self._check_rows_and_bags()
-        self._check_placement()
-        self._check_policies()
-        self._check_storage()
-        object.__setattr__(self, "dim", int(self.dim))
-        object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
-
-    def _check_rows_and_bags(self) -> None:
-        if self.expected_rows is not None and not (
-            isinstance(self.expected_rows, numbers.Integral) and 0 <= self.expected_rows < 2**40
-        ):
-            raise ConfigError(
-                "expected_rows must be a number of rows below 2^40, or None. "
-                f"Received: expected_rows={self.expected_rows!r}"
-            )
-        if self.combiner not in (None, "sum", "mean", "sqrtn"):
-            raise ConfigError(
-                "combiner must be 'sum', 'mean', 'sqrtn' or None. "
-                f"Received: combiner={self.combiner!r}"
-            )
-        if self.max_length is not None and not (
-            isinstance(self.max_length, numbers.Integral) and self.max_length > 0
-        ):
-            raise ConfigError(
-                "max_length must be a number of keys, at least 1, or None. "
-                f"Received: max_length={self.max_length!r}"
-            )
-        if self.keep not in ("first", "last"):
-            raise ConfigError(f"keep must be 'first' or 'last'. Received: keep={self.keep!r}")
-
-    def _check_placement(self) -> None:
-        if self.fast_tier not in ("host", "device"):
-            raise ConfigError(
-                f"fast_tier must be 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"
-            )
-        if not isinstance(self.placement, Placement) and self.placement != "auto":
-            raise ConfigError(
-                "placement must be tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "
-                f"Received: placement={self.placement!r}"
-            )
-        if self.placement == "auto" and self.expected_rows is None:
-            raise ConfigError("placement='auto' needs expected_rows. Received: expected_rows=None")
-
-    def _check_policies(self) -> None:
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
-        if not isinstance(self.admission, Admission | None):
-            raise ConfigError(
-                "admission must be a tfhybrid.Admission, or a number of updates. "
-                f"Received: admission={self.admission!r}"
-            )
-        if not isinstance(self.eviction, Eviction | None):
-            raise ConfigError(
-                f"eviction must be a tfhybrid.Eviction. Received: eviction={self.eviction!r}"
-            )
-        if not self.lazy and self.policy:
-            raise ConfigError(
-                "lazy=False cannot be combined with admission or eviction. "
-                f"Received: admission={self.admission!r}, eviction={self.eviction!r}"
-            )
-
-    def _check_storage(self) -> None:
-        if not isinstance(self.storage, FileTier | None):
-            raise ConfigError(
-                f"storage must be a tfhybrid.FileTier. Received: storage={self.storage!r}"
-            )
-        if self.storage is not None and not self.lazy:
-            raise ConfigError(
-                "A table in files must be updated lazily: with lazy=False each step would read and "
-                "write all of it. Received: lazy=False"
-            )
-        if self.storage is not None and self.policy.get("min_norm"):
-            raise ConfigError(
-                "A table in files does not support eviction by min_norm, which would have to read "
-                f"every row from the disk. Received: eviction={self.eviction!r}"
-            )
+        for rule, names, holds in _CHECKS:
+            if not holds(self):
+                received = ", ".join(f"{name}={getattr(self, name)!r}" for name in names.split())
+                raise ConfigError(f"{rule}. Received: {received}")
+        object.__setattr__(self, "dim", int(self.dim))
+        object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -187,3 +116,81 @@ def _refuse_keras(optimizer: object) -> None:
             f"such as tfhybrid.optimizers.{kind.__name__}(...), or None for the counterpart of the "
             f"one that DistributedOptimizer wraps. Received: optimizer={optimizer!r}"
         )
+
+
+def _is_whole(value: object, least: int, limit: float = math.inf) -> bool:
+    return isinstance(value, numbers.Integral) and least <= int(value) < limit
+
+
+# Rules of a table's settings, in the order in which they are checked: what an error says, the
+# settings that it shows, and whether the rule holds. Rules may rely on those before them.
+_CHECKS: tuple[tuple[str, str, Callable[[TableConfig], bool]], ...] = (
+    (
+        "dim must be a whole number from 1 to 65536",
+        "dim",
+        lambda t: _is_whole(t.dim, 1, 65537) and not isinstance(t.dim, bool),
+    ),
+    (
+        "expected_rows must be a number of rows below 2^40, or None",
+        "expected_rows",
+        lambda t: t.expected_rows is None or _is_whole(t.expected_rows, 0, 2**40),
+    ),
+    (
+        "combiner must be 'sum', 'mean', 'sqrtn' or None",
+        "combiner",
+        lambda t: t.combiner in (None, "sum", "mean", "sqrtn"),
+    ),
+    (
+        "max_length must be a number of keys, at least 1, or None",
+        "max_length",
+        lambda t: t.max_length is None or _is_whole(t.max_length, 1),
+    ),
+    ("keep must be 'first' or 'last'", "keep", lambda t: t.keep in ("first", "last")),
+    (
+        "fast_tier must be 'host' or 'device'",
+        "fast_tier",
+        lambda t: t.fast_tier in ("host", "device"),
+    ),
+    (
+        "placement must be tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'",
+        "placement",
+        lambda t: isinstance(t.placement, Placement) or t.placement == "auto",
+    ),
+    (
+        "placement='auto' needs expected_rows",
+        "expected_rows",
+        lambda t: t.placement != "auto" or t.expected_rows is not None,
+    ),
+    (
+        "admission must be a tfhybrid.Admission, or a number of updates",
+        "admission",
+        lambda t: isinstance(t.admission, Admission | None),
+    ),
+    (
+        "eviction must be a tfhybrid.Eviction",
+        "eviction",
+        lambda t: isinstance(t.eviction, Eviction | None),
+    ),
+    (
+        "lazy=False cannot be combined with admission or eviction",
+        "admission eviction",
+        lambda t: t.lazy or not t.policy,
+    ),
+    (
+        "storage must be a tfhybrid.FileTier",
+        "storage",
+        lambda t: isinstance(t.storage, FileTier | None),
+    ),
+    (
+        "A table in files must be updated lazily: with lazy=False each step would read and write "
+        "all of it",
+        "lazy",
+        lambda t: t.storage is None or t.lazy,
+    ),
+    (
+        "A table in files does not support eviction by min_norm, which would have to read every "
+        "row from the disk",
+        "eviction",
+        lambda t: t.storage is None or not t.policy.get("min_norm"),
+    ),
+)
