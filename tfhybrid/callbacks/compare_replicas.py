@@ -73,13 +73,13 @@ class CompareReplicas(CollectiveCallback):
             distributed.check_same({"learning rate": float(self.model.optimizer.learning_rate)})
         except ConfigError as error:
             raise ReplicaError(str(error)) from error
-        hosts = set(current_job().hosts)
-        if len(hosts) == 1:
+        job = current_job()
+        if len(set(job.hosts)) == 1:
             return
         all_tables = saved_tables_of(self.model)
         tables = {name: table for name, table in all_tables.items() if not table.is_sharded}
         mine = {}
-        if current_job().is_leader:
+        if job.is_leader:
             mine = {name: (table.version, table.digest()) for name, table in tables.items()}
         by_rank = distributed.allgather_object((socket.gethostname(), mine))
         leaders = {

@@ -26,7 +26,7 @@ from tfhybrid.core.kept_state import KeptState
 from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.job.resumption import Openable
+from tfhybrid.job.resumption import Openable, Resumption
 from tfhybrid.monitoring import metrics
 from tfhybrid.ops import update_ops
 from tfhybrid.optimizers.recipe import described, recipe_of
@@ -212,7 +212,8 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
         ConfigError: The model has no `tfhybrid.DistributedOptimizer`.
         TfhybridError: On all ranks: a table or a new store cannot be opened.
     """
-    resumption = current_job().resumption
+    job = current_job()
+    resumption = job.resumption
     if resumption is None or resumption.settled:
         return None
     model.optimizer.build(model.trainable_variables)
@@ -221,11 +222,11 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
     keeper = DenseKeeper(resumption.kept, model, resumption.configuration)
     why_not = resumption.absence
     if why_not is None:
-        why_not, position = _resume(keeper, whole)
+        why_not, position = _resume(keeper, resumption, whole)
         if why_not is None:
             resumption.settled = True
             return position
-        current_job().discard_recovered()
+        job.discard_recovered()
     resumption.open_tables()
     resumption.settled = True
     if distributed.rank() == 0:
@@ -312,15 +313,15 @@ def keeper_of(model: keras.Model) -> DenseKeeper | None:
     return None if update is None else update.keeper
 
 
-def _resume(keeper: DenseKeeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
+def _resume(
+    keeper: DenseKeeper, resumption: Resumption, whole: bool
+) -> tuple[str | None, AnyPosition | None]:
     """Resumes, or returns the reason why not: the same on all ranks, beside the position."""
     if not whole:
         return "step, tables or weights=False was given", None
     for rank, difference in enumerate(distributed.allgather_object(keeper.difference())):
         if difference is not None:
             return f"rank {rank}: {difference}", None
-    resumption = current_job().resumption
-    assert resumption is not None
     try:
         resumption.open_tables()
         kept = distributed.allgather_object(resumption.kept.steps())

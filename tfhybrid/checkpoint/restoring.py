@@ -30,7 +30,7 @@ from tfhybrid.core import native, passes
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
-from tfhybrid.job import current_job
+from tfhybrid.job.job import Job, current_job
 from tfhybrid.monitoring import metrics
 from tfhybrid.store import RowBlock, Table, WaitingTable
 
@@ -196,13 +196,14 @@ def _restore_files(
         return Restored(Position(0, 0), None)
     folder = newest(path, existing, step)
     model.optimizer.build(model.trainable_variables)
-    restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
+    job = current_job()
+    restoring = _Restoring(job, folder, model, _chosen_tables(model, tables), weights)
     try:
         checked = distributed.together(
             lambda: restoring.check(all_tables=tables is None, track=track)
         )
         # Announced passes hold copies of the old rows.
-        distributed.together(lambda: passes.end_all(current_job().engine))
+        distributed.together(lambda: passes.end_all(job.engine))
         distributed.together(lambda: restoring.load(checked, track))
         restoring.check_rows(checked.stored.manifest)
     except (StoreError, OSError, SafetensorError) as error:
@@ -254,6 +255,7 @@ class _Checked(NamedTuple):
 class _Restoring:
     """Checkpoint and the model into which it is restored, on one rank."""
 
+    job: Job
     folder: Location
     model: keras.Model
     tables: dict[str, Table]
@@ -263,11 +265,11 @@ class _Restoring:
         """Makes all checks and reserves space for the rows; changes no weights."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
-        updates = stored.check() if current_job().is_leader else {}
-        if manifest.seed != current_job().seed:
+        updates = stored.check() if self.job.is_leader else {}
+        if manifest.seed != self.job.seed:
             raise CheckpointError(
                 f"{self.folder} was saved with seed {manifest.seed}, which determines the values "
-                f"of unseen keys. Received: seed={current_job().seed} in tfhybrid.init()"
+                f"of unseen keys. Received: seed={self.job.seed} in tfhybrid.init()"
             )
         # A table may have gained or lost admission since it was saved.
         saved_names = {name for name in manifest.tables if not _is_of_waiting(name, manifest)}
@@ -294,7 +296,7 @@ class _Restoring:
     def load(self, checked: _Checked, track: bool) -> None:
         """Loads the checked tables, on leaders, and the dense weights."""
         manifest = checked.stored.manifest
-        if current_job().is_leader:
+        if self.job.is_leader:
             self._load_tables(checked, track)
         if checked.weights is not None:
             checked.weights.assign()
@@ -304,7 +306,7 @@ class _Restoring:
     def check_rows(self, manifest: Manifest) -> None:
         """Checks that the hosts have all rows after `load`; every rank must call it."""
         mine = {name: table.rows for name, table in self.tables.items()}
-        by_rank = distributed.allgather_object((current_job().is_leader, mine))
+        by_rank = distributed.allgather_object((self.job.is_leader, mine))
         leaders = [rows for leads, rows in by_rank if leads]
         for name, table in self.tables.items():
             if name not in manifest.tables:
@@ -329,7 +331,7 @@ class _Restoring:
 
     def _reserve(self, manifest: Manifest) -> None:
         """Reserves space for all tables before any of them is changed."""
-        if current_job().is_leader:
+        if self.job.is_leader:
             for name, table in self.tables.items():
                 if name in manifest.tables:
                     table.reserve_shard(manifest.tables[name].rows)

@@ -84,8 +84,9 @@ class Writers:
             except OSError as error:  # raised when the checkpoint is written: training continues
                 failure = error
         unfinished = distributed.broadcast_object(created)
-        sees = unfinished is not None and current_job().is_leader and _sees(unfinished)
-        mine = (current_job().is_leader, sees, socket.gethostname())
+        leads = current_job().is_leader
+        sees = unfinished is not None and leads and _sees(unfinished)
+        mine = (leads, sees, socket.gethostname())
         by_rank = distributed.allgather_object(mine)
         blind = [host for leads, sees, host in by_rank if leads and not sees]
         if unfinished is not None and blind and distributed.rank() == 0:

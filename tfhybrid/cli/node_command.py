@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tfhybrid.cli.terminal.help_page import CommandApp
+from tfhybrid.cli.terminal.option_groups import grouped
 
 app = CommandApp()
 
-_TokenFile = Annotated[Path, typer.Option(metavar="FILE", help="File with the cluster's token.")]
-_Listen = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
-_Port = Annotated[
-    int, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0 for a free one.")
-]
-_Name = Annotated[str, typer.Option(metavar="NAME", help="Name, unique within the cluster.")]
-_Metadata = Annotated[
-    str, typer.Option("--metadata", metavar="HOST:PORT", help="Address of the metadata node.")
-]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Process:
+    """Options of every process of a cluster."""
+
+    token_file: Annotated[Path, typer.Option(metavar="FILE", help="File with the cluster's token.")]
+    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0 for a free one."),
+    ] = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Node(_Process):
+    """Options of every node but the metadata node."""
+
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name, unique within the cluster.")]
+    metadata: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address of the metadata node.")
+    ]
 
 
 @app.callback()
@@ -31,14 +47,13 @@ def node() -> None:
 
 
 @app.command()
+@grouped
 def metadata(
     state: Annotated[Path, typer.Option(metavar="FILE", help="File of the node's state.")],
-    token_file: _TokenFile,
     owners: Annotated[
         str, typer.Option(metavar="NAME,...", help="Names of the first owners of each shard.")
     ],
-    listen: _Listen = "127.0.0.1",
-    port: _Port = 0,
+    process: _Process,
     status_port: Annotated[
         int,
         typer.Option(min=0, max=65535, metavar="PORT", help="Port of the page; 0 for a free one."),
@@ -50,36 +65,28 @@ def metadata(
     from tfhybrid.cluster.node_options import read_token, set_up_logging
 
     set_up_logging()
-    token = read_token(token_file)
+    token, host = read_token(process.token_file), process.listen
     membership = Membership(state, owners.split(","))
-    metadata_node.main(membership, token, (listen, port), (listen, status_port))
+    metadata_node.main(membership, token, (host, process.port), (host, status_port))
 
 
 @app.command()
-def embedding(
-    name: _Name,
-    metadata_node: _Metadata,
-    token_file: _TokenFile,
-    listen: _Listen = "127.0.0.1",
-    port: _Port = 0,
-) -> None:
+@grouped
+def embedding(node: _Node) -> None:
     """Run an embedding node, which owns rows of one job at a time."""
     from tfhybrid.cluster.node_options import NodeOptions
     from tfhybrid.embedding_nodes import embedding_node
 
-    embedding_node.main(NodeOptions.read(name, metadata_node, token_file, listen, port))
+    embedding_node.main(NodeOptions.read(**dataclasses.asdict(node)))
 
 
 @app.command()
+@grouped
 def data(
-    name: _Name,
-    metadata_node: _Metadata,
-    token_file: _TokenFile,
+    node: _Node,
     script: Annotated[
         str, typer.Option(metavar="SCRIPT", help="Python file or module that makes the data sets.")
     ],
-    listen: _Listen = "127.0.0.1",
-    port: _Port = 0,
 ) -> None:
     """Run a data node, which reads the data sets of a script for trainers.
 
@@ -88,4 +95,4 @@ def data(
     from tfhybrid.cluster.node_options import NodeOptions
     from tfhybrid.data import data_node
 
-    data_node.main(NodeOptions.read(name, metadata_node, token_file, listen, port), script)
+    data_node.main(NodeOptions.read(**dataclasses.asdict(node)), script)

@@ -138,38 +138,28 @@ def show_tables(report: StoreReport) -> None:
         return
     rows = [
         [
-            table.name,
-            f"{table.rows:,}",
-            f"{table.version:,}",
-            f"{table.dim}",
-            table.optimizer,
-            f"{table.evicted:,}",
+            *(table.name, f"{table.rows:,}", f"{table.version:,}", f"{table.dim}"),
+            *(table.optimizer, f"{table.evicted:,}"),
         ]
         for table in tables
     ]
     columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
     show_table(columns, rows, text=["table", "optimizer"])
     sizes = [
-        [
-            table.name,
-            *map(decimal, (table.embedding_bytes, table.state_bytes, table.index_bytes)),
-            decimal(table.bytes),
-        ]
-        for table in tables
+        [t.name, *map(decimal, (t.embedding_bytes, t.state_bytes, t.index_bytes, t.bytes))]
+        for t in tables
     ]
     show_table(["table", "embeddings", "state", "index", "in all"], sizes, text=["table"])
-    in_files = [table for table in tables if table.file_bytes]
-    if not in_files:
-        return
     files = [
         [
             *(table.name, decimal(table.file_bytes), decimal(table.cache_bytes)),
-            *(f"{count:,}" for count in (table.cache_hits, table.cache_misses)),
+            *(f"{table.cache_hits:,}", f"{table.cache_misses:,}"),
         ]
-        for table in in_files
+        for table in tables
+        if table.file_bytes
     ]
-    columns = ["table", "on disk", "cache", "hits", "misses"]
-    show_table(columns, files, text=["table"])
+    if files:
+        show_table(["table", "on disk", "cache", "hits", "misses"], files, text=["table"])
 
 
 def show_passes(report: StoreReport) -> None:

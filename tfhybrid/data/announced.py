@@ -18,7 +18,7 @@ from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.data.samples.generated import generated
 from tfhybrid.errors import ConfigError
-from tfhybrid.job import current_job
+from tfhybrid.job.job import Job, current_job
 from tfhybrid.monitoring.report import report_stores
 from tfhybrid.settings import shm_directory
 
@@ -149,22 +149,22 @@ class _Announced:
         return EndingIterator(self._elements())
 
     def _elements(self) -> Iterator[Any]:
-        engine = current_job().engine
-        batches = self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
+        job = current_job()
+        batches = self._lookahead.over(self._dataset, self._keys, job.engine, self._boundary)
         with contextlib.closing(batches):
             for element in batches:
                 if not self._logged and distributed.rank() == 0:
-                    self._log_memory()
+                    self._log_memory(job)
                 yield element
 
-    def _log_memory(self) -> None:
+    def _log_memory(self, job: Job) -> None:
         """Logs the memory of both tiers once, after the first passes were announced."""
         self._logged = True
-        stands = passes.stats(current_job().engine)
+        stands = passes.stats(job.engine)
         if not stands.standing_bytes:
             return
         stores = report_stores(shm_directory())
-        tables = [t for store in stores if store.job == current_job().name for t in store.tables]
+        tables = [t for store in stores if store.job == job.name for t in store.tables]
         most = self._lookahead.max_bytes
         _log.info(
             "Passes of up to %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "

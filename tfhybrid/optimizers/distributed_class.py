@@ -107,17 +107,17 @@ class Distributed(_KerasOptimizer):
             )
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
+        job = current_job()
         # A meeting: a rank that steps another optimizer meanwhile would never reach the comparison.
         with (
             distributed.call("DistributedOptimizer.build"),
-            current_job().engine.meeting(Meeting("build", self.sparse_update.name)),
+            job.engine.meeting(Meeting("build", self.sparse_update.name)),
         ):
             distributed.check_same(recipe_of(self))
             self.distributed_step.choose_dense()
         self.distributed_step.build(self._trained(proxies, dense))
-        resumption = current_job().resumption
-        if resumption is not None and proxies:
-            resumption.count_optimizer()
+        if job.resumption is not None and proxies:
+            job.resumption.count_optimizer()
         _log.info(
             "%d table(s), %d dense variable(s); dense gradients: %s; "
             "sparse gradients: exchange=%s, reduction=%s",

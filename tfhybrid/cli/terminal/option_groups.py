@@ -13,7 +13,7 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         command: Function with parameters for typer. A parameter that is a dataclass stands for its
-            fields, which are `Annotated` options and arguments with defaults.
+            fields, which are `Annotated` options and arguments.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {
@@ -28,14 +28,18 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
     parameters: list[inspect.Parameter] = []
     for name, own in inspect.signature(command).parameters.items():
-        of_group = get_type_hints(groups[name], include_extras=True) if name in groups else {}
-        parameters += [
-            own.replace(name=field.name, default=field.default, annotation=of_group[field.name])
-            for field in (dataclasses.fields(groups[name]) if of_group else ())
-        ] or [own.replace(annotation=hints[name])]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [each.replace(kind=keyword) for each in parameters]
+        for each in _parameters(groups[name]) if name in groups else [own]:
+            hint = hints[name] if each is own else each.annotation
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(each.replace(kind=keyword, annotation=hint))
     vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """Returns the parameters of a dataclass, with their types instead of the names of these."""
+    hints = get_type_hints(group, include_extras=True)
+    parameters = inspect.signature(group).parameters.items()
+    return [parameter.replace(annotation=hints[name]) for name, parameter in parameters]
