@@ -52,7 +52,7 @@ NATIVE_MAY_INCLUDE = {
 LEVELS = [
     ["errors", "settings", "_deprecated", "_ending", "_keras", "_lazy", "_remote", "_version"],
     ["core"],
-    ["config", "initializers"],
+    ["config", "initializers", "values"],
     ["distributed", "ops", "rpc"],
     ["monitoring"],
     ["cluster", "data_nodes"],

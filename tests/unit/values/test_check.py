@@ -1,0 +1,209 @@
+"""Every entry of `check` says what a slow judge in plain Python says, value by value."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.slow_judge import BAD, judge
+from tfhybrid.errors import ConfigError
+from tfhybrid.values import Column, Reason, check, expected
+
+INTEGERS = [0, -1, 7, 2**24, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 10**30]
+FLOATS = [0.0, 7.0, 7.5, -0.5, 2.0**24, 2.0**53 - 1, 2.0**53, 1e18, 1e39, 3.5e38, -1e39]
+FLOATS += [float("nan"), float("inf"), float("-inf"), 5e-324]
+NARROW = [np.float32(2**24 - 1), np.float32(2**24), np.float32(1e18), np.float16(2047)]
+NARROW += [np.float16(2048), np.int8(-3), np.uint64(2**63), np.uint64(5), np.bool_(True)]
+TEXTS = ["", "a", "7", "7.0", "tv", "phone", "ü", b"a", b"\xff", b""]
+TIMES = ["2017-11-07 09:30:38", datetime.datetime(1969, 12, 31, 23, 59, 59, 5)]
+TIMES += [datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)]
+OTHERS: list[Any] = [None, True, False, [1], (), {}, object()]
+VALUES: list[Any] = [*INTEGERS, *FLOATS, *NARROW, *TEXTS, *TIMES, *OTHERS]
+
+COLUMNS = [
+    Column("x"),
+    Column("x", missing=-1),
+    Column("x", low=0, high=10, missing=-1),
+    Column("x", "number"),
+    Column("x", "number", missing=0.5, low=-1.0),
+    Column("x", "number", finite=False, missing=0),
+    Column("x", "label", classes=(0, 1)),
+    Column("x", "label", dtype="int64", low=0, high=2**62 - 1),
+    Column("x", "label", classes=("phone", "tv")),
+    Column("x", "string"),
+    Column("x", "string", missing=-1, empty="missing"),
+    Column("x", "string", missing="absent"),
+    Column("x", "time"),
+    Column("x", "time", missing=0, empty="missing"),
+]
+
+
+def hash_one(text: str | bytes) -> int:
+    raw = text.encode() if isinstance(text, str) else text
+    return int.from_bytes(raw[-7:], "big") + len(raw)
+
+
+def hash_all(texts: np.ndarray) -> np.ndarray:
+    return np.array([hash_one(text) for text in texts], np.int64)
+
+
+def assert_judged(column: Column, rows: list[Any], values: Any, **how: Any) -> None:
+    checked = check(column, values, hash_strings=hash_all, **how)
+    verdicts = [judge(column, row, hash_one) for row in rows]
+    assert checked.bad.tolist() == [verdict is BAD for verdict in verdicts]
+    assert (checked.reasons > 0).tolist() == checked.bad.tolist()
+    good = [verdict for verdict in verdicts if verdict is not BAD]
+    assert checked.values.dtype == column.dtype
+    if checked.lengths is None:
+        received = checked.values[~checked.bad].tolist()
+    else:
+        ends = np.cumsum(checked.lengths)
+        lists = [
+            checked.values[end - length : end].tolist()
+            for end, length in zip(ends, checked.lengths, strict=True)
+        ]
+        received = [row for row, bad in zip(lists, checked.bad, strict=True) if not bad]
+    assert repr(received) == repr(good)
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+def test_python_values_alone_and_together(column: Column) -> None:
+    for value in VALUES:
+        assert_judged(column, [value], [value])
+    for seed in range(20):
+        rows = random.Random(seed).choices(VALUES, k=seed * 3)
+        assert_judged(column, rows, rows)
+
+
+@pytest.mark.parametrize("length", [None, 2])
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+def test_lists_of_python_values(column: Column, length: int | None) -> None:
+    nested = Column(**{**vars(column), "length": length})
+    for seed in range(20):
+        draw = random.Random(seed)
+        rows = [
+            draw.choice([None, 5, "a", *[draw.choices(VALUES, k=draw.randrange(4))] * 5])
+            for _ in range(seed)
+        ]
+        assert_judged(nested, rows, rows)
+
+
+TYPES = [
+    (pa.int64(), [0, -1, 2**63 - 1, None]),
+    (pa.int8(), [-128, 127, None]),
+    (pa.uint64(), [0, 2**63 - 1, 2**63, None]),
+    (pa.float64(), [*FLOATS, None]),
+    (pa.float32(), [0.0, 2.0**24 - 1, 2.0**24, 0.5, float("nan"), float("inf"), None]),
+    (pa.bool_(), [True, False, None]),
+    (pa.string(), ["", "a", "tv", None]),
+    (pa.dictionary(pa.int32(), pa.string()), ["", "a", "tv", None]),
+    (pa.null(), [None, None]),
+    (pa.timestamp("ms"), [datetime.datetime(2026, 1, 2), None]),
+    (pa.struct([("a", pa.int64())]), [{"a": 1}, None]),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+@pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value)[:20])
+def test_arrow_and_numpy_arrays(kind: pa.DataType, values: list[Any], column: Column) -> None:
+    array = pa.array(values, kind) if kind != TYPES[7][0] else pa.array(values).cast(kind)
+    rows = values
+    if kind == pa.float32():  # as Arrow's values are, for the judge
+        rows = [None if value is None else np.float32(value) for value in values]
+    assert_judged(column, rows, array)
+    assert_judged(column, rows + rows, pa.chunked_array([array, array]))
+    for length in (None, 2):
+        nested = Column(**{**vars(column), "length": length})
+        assert_judged(nested, rows, array)  # single values where lists should be
+    lists = [rows[:2], rows[1:], [], None]
+    arrow = (
+        pa.array([values[:2], values[1:], [], None], pa.list_(kind))
+        if not (pa.types.is_dictionary(kind))
+        else None
+    )
+    if arrow is not None:
+        for length in (None, 2, 1):
+            assert_judged(Column(**{**vars(column), "length": length}), lists, arrow)
+    whole = [value for value in values if value is not None]
+    if whole and not pa.types.is_struct(kind) and not pa.types.is_timestamp(kind):
+        plain = pa.array(whole, pa.string()) if pa.types.is_dictionary(kind) else array.drop_null()
+        numpy = plain.to_numpy(zero_copy_only=False)
+        rows = [row for row in rows if row is not None]
+        assert_judged(column, rows, numpy)
+
+
+def test_flat_values_with_lengths() -> None:
+    values = np.array([5, 6, 7, 8])
+    checked = check(Column("x", missing=-1), values, lengths=np.array([1, 0, 2, 1]))
+    assert checked.values[[0, 1, 3]].tolist() == [5, -1, 8]
+    assert checked.reasons.tolist() == [0, 0, Reason.LENGTH, 0]
+    checked = check(Column("x", length=None), values, lengths=np.array([1, 0, 2, 1]))
+    assert (checked.values.tolist(), checked.lengths.tolist()) == ([5, 6, 7, 8], [1, 0, 2, 1])
+
+
+def test_strings_stay_texts_without_a_function_that_hashes() -> None:
+    checked = check(Column("x", "string", missing="?"), ["a", None, "", 5])
+    assert checked.values[:3].tolist() == ["a", "?", ""]
+    assert checked.bad.tolist() == [False, False, False, True]
+
+
+def test_each_string_is_hashed_once() -> None:
+    calls: list[int] = []
+
+    def hashing(texts: np.ndarray) -> np.ndarray:
+        calls.append(len(texts))
+        return hash_all(texts)
+
+    check(Column("x", "string"), pa.array(["a", "b"] * 1000), hash_strings=hashing)
+    assert calls == [2]
+
+
+def test_good_keys_are_not_copied() -> None:
+    keys = pa.array(range(1000), pa.int64())
+    assert np.shares_memory(check(Column("x"), keys).values, keys.to_numpy())
+    numbers = np.ones(1000, np.float32)
+    assert np.shares_memory(check(Column("x", "number"), numbers).values, numbers)
+
+
+def test_what_is_given_is_not_changed() -> None:
+    numbers = np.array([1.0, np.nan], np.float32)
+    check(Column("x", "number", missing=5.0), numbers)
+    assert np.isnan(numbers[1])
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+def test_every_reason_is_told_in_words(column: Column, reason: Reason) -> None:
+    assert len(expected(column, reason)) > 5
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"role": "feature"},
+        {"length": 0},
+        {"empty": "null"},
+        {"low": 2, "high": 1},
+        {"missing": 1.5},
+        {"missing": 2**63},
+        {"missing": True},
+        {"missing": "a"},
+        {"classes": (0, 1)},
+    ],
+)
+def test_columns_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="Received: "):
+        Column("x", **settings)
+
+
+def test_the_room_needs_no_tensorflow() -> None:
+    code = "import sys, tfhybrid.values as v; v.check(v.Column('x'), [1]); v.check_texts; "
+    code += "assert not {'tensorflow', 'horovod'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
