@@ -201,7 +201,9 @@ def test_a_malformed_file_ends_the_dataset_with_its_line(tmp_path):
     publish_users(tmp_path, "1.csv", [3, "?"])
     dataset = stream(tmp_path).dataset()
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1\.csv, line 3: .*'\?'"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"1\.csv, column 'user', line 3: .*'\?'"
+    ):
         list(dataset)
 
 

@@ -158,7 +158,7 @@ def test_a_malformed_line_ends_the_dataset_with_its_message(tmp_path):
     path = tmp_path / "day.csv"
     path.write_text("label,user\n0,1\n0,2\n0,x\n")
     batches = FileBatches(Csv(["user"]), path, 1, seed=1, shard=Shard(0, 1))
-    with pytest.raises(DataError, match=r"day\.csv, line 4"):
+    with pytest.raises(DataError, match=r"day\.csv, column 'user', line 4"):
         batches.dataset()
 
 

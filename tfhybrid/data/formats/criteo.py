@@ -9,15 +9,20 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from tfhybrid.data.formats import columns
-from tfhybrid.data.formats.format import MISSING_KEY, Unit
+from tfhybrid.data.formats.column_settings import column_of_label
+from tfhybrid.data.formats.format import MISSING_KEY
 from tfhybrid.data.formats.label import Label, labels_of
-from tfhybrid.data.formats.spelled_keys import HEXADECIMAL, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.values import HEXADECIMAL, Column
 
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
+
+_MISSING = -(2**63)  # stands for an empty number until it is converted
+_COUNTS = [Column(name, "number", dtype="int64", missing=_MISSING) for name in NUMBERS]
+_KEYS = [Column(name, missing=MISSING_KEY) for name in CATEGORIES]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +59,18 @@ class Criteo(Text):
     def layout(self) -> Layout:
         (label,) = labels_of(self.label, None)
         types = {
-            label.column: columns.type_of(label),
+            label.column: arrow_type_of(column_of_label(label)),
             **dict.fromkeys(NUMBERS, pa.int64()),
             **dict.fromkeys(CATEGORIES, pa.string()),
         }
         return Layout(types, delimiter="\t", header=False, quotes=False, empty_is_null=True)
 
     @override
-    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        location = functools.partial(self.layout.location, unit)
+    def clicks(self, columns: TextColumns) -> Clicks:
         (label,) = labels_of(self.label, None)
-        labels = columns.labels(table[label.column], location, label)
-        keys = {name: spelled_keys(table[name], location, HEXADECIMAL) for name in CATEGORIES}
-        numbers = {name: table[name].to_numpy() for name in NUMBERS}
+        labels = columns.labels(label)
+        keys = {column.name: columns.keys(column, HEXADECIMAL) for column in _KEYS}
+        numbers = {column.name: columns.values(column) for column in _COUNTS}
         if self.bucketize:
             buckets = {name: _buckets(column) for name, column in numbers.items()}
             return Clicks({**buckets, **keys}, labels)
@@ -74,10 +78,10 @@ class Criteo(Text):
 
 
 def _logarithms(numbers: np.ndarray) -> np.ndarray:
-    return np.log1p(np.maximum(np.nan_to_num(numbers), 0)).astype(np.float32)
+    return np.log1p(np.maximum(numbers, 0)).astype(np.float32)
 
 
 def _buckets(numbers: np.ndarray) -> np.ndarray:
-    counts = np.maximum(np.nan_to_num(numbers), 0)
+    counts = np.maximum(numbers, 0).astype(np.float64)
     buckets = np.where(counts > 2, 2 + np.floor(np.log(np.maximum(counts, 1)) ** 2), counts)
-    return np.where(np.isnan(numbers), MISSING_KEY, buckets).astype(np.int64)
+    return np.where(numbers == _MISSING, MISSING_KEY, buckets).astype(np.int64)

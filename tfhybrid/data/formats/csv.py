@@ -5,16 +5,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from tfhybrid.data.formats import columns
-from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.column_settings import (
+    WORDING,
+    ColumnSpec,
+    check_names,
+    column_of_label,
+    columns_of,
+    name_of,
+)
 from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import ConfigError
+from tfhybrid.values import Column, Reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,15 +43,22 @@ class Csv(Text):
         label: Label column, 0 or 1; or a `Label` with other values; or several of them.
         positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
             column must contain 0 and 1.
-        missing_key: Key for an empty field. By default an empty field is an error.
-        missing_value: Number for an empty field. By default an empty field is an error.
-        delimiter: Separator of columns. Default `","`.
+        missing_key: Key for a missing value: an empty field, except in columns of strings. By
+            default that is an error.
+        missing_value: Number for an empty field or NaN. By default these are errors.
+        delimiter: Separator of columns, one ASCII character. Default `","`.
         separator: Separator of the keys of a list. Default `"|"`.
         columns: Names of all columns, in order, for files without a header.
+        empty: Meaning of an empty field of a column of strings: `"string"` (default), a string as
+            any other, as in Parquet and in an exported model; or `"missing"`, a missing value.
+
+    A `Column` among the names of columns has settings of its own, such as `missing`, `empty`, `low`
+    and `high`.
 
     Raises:
-        ConfigError: When the first file is read: `columns` lacks a column that is read, there is no
-            label, or two labels have the same column.
+        ConfigError: A column is read twice, there is no label, two labels have the same column, or
+            a separator cannot be used. When the first file is read: `columns` lacks a column that
+            is read.
 
     Example:
 
@@ -53,10 +71,10 @@ class Csv(Text):
     (array([50, -1]), array([1., 0.], dtype=float32))
     """
 
-    features: Sequence[str]
-    strings: Sequence[str] = ()
-    lists: Sequence[str] = ()
-    dense: Sequence[str] = ()
+    features: Sequence[ColumnSpec]
+    strings: Sequence[ColumnSpec] = ()
+    lists: Sequence[ColumnSpec] = ()
+    dense: Sequence[ColumnSpec] = ()
     label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
@@ -64,56 +82,86 @@ class Csv(Text):
     delimiter: str = ","
     separator: str = "|"
     columns: Sequence[str] | None = None
+    empty: Literal["string", "missing"] = "string"
+
+    def __post_init__(self) -> None:
+        _check_separators(self.delimiter, self.separator)
+        names = [column.name for column in self._single + self._dense]
+        names += [column.name for column in self._lists]
+        check_names(names)
+        labels_of(self.label, self.positive)  # raises now if they make no sense
+
+    @functools.cached_property
+    def _single(self) -> list[Column]:
+        """Columns of keys and strings with one value in a field."""
+        in_lists = {name_of(spec) for spec in self.lists}
+        strings = [spec for spec in self.strings if name_of(spec) not in in_lists]
+        return [
+            *columns_of(self.features, ("key", "string"), self.missing_key),
+            *columns_of(strings, ("string",), self.missing_key, empty=self.empty),
+        ]
+
+    @functools.cached_property
+    def _lists(self) -> list[Column]:
+        """Columns of lists."""
+        strings = {name_of(spec) for spec in self.strings}
+        return [
+            column
+            for spec in self.lists
+            for column in columns_of(
+                [spec],
+                ("string", "key") if name_of(spec) in strings else ("key", "string"),
+                None,
+                length=None,
+            )
+        ]
+
+    @functools.cached_property
+    def _dense(self) -> list[Column]:
+        """Columns of numbers."""
+        return columns_of(self.dense, ("number",), self.missing_value)
 
     @functools.cached_property
     @override
     def layout(self) -> Layout:
-        types = {
-            **{
-                label.column: columns.type_of(label)
-                for label in labels_of(self.label, self.positive)
-            },
-            **dict.fromkeys(self.features, pa.int64()),
-            **dict.fromkeys((*self.strings, *self.lists), pa.string()),
-            **dict.fromkeys(self.dense, pa.float32()),
-        }
-        empty_is_null = not (self.missing_key is None and self.missing_value is None)
+        labels = labels_of(self.label, self.positive)
+        single = [*map(column_of_label, labels), *self._single, *self._dense]
+        types = {column.name: arrow_type_of(column) for column in single}
+        types |= {column.name: pa.string() for column in self._lists}
         if self.columns is not None and (unknown := sorted(types.keys() - set(self.columns))):
             raise ConfigError(
                 f"columns= must name all columns, including those that are read. Received: "
                 f"columns={list(self.columns)}, without {unknown}"
             )
-        return Layout(
-            types,
-            self.columns,
-            delimiter=self.delimiter,
-            header=self.columns is None,
-            empty_is_null=empty_is_null,
-            of_other_keys=" Put columns of ids that are not decimal numbers into strings=",
-        )
+        return Layout(types, self.columns, delimiter=self.delimiter, header=self.columns is None)
 
     @override
-    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        location = functools.partial(self.layout.location, unit)
-        return Clicks(
-            {
-                name: columns.keys(table[name], location, self.missing_key)
-                for name in (*self.features, *self.strings)
-                if name not in self.lists
-            }
-            | {
-                name: columns.split_keys(
-                    table[name], location, self.separator, strings=name in self.strings
-                )
-                for name in self.lists
-            },
-            gathered(
-                self.label,
-                self.positive,
-                lambda label: columns.labels(table[label.column], location, label),
-            ),
-            {
-                name: columns.numbers(table[name], location, self.missing_value)
-                for name in self.dense
-            },
+    def clicks(self, columns: TextColumns) -> Clicks:
+        wording = {**WORDING["key"], Reason.SPELLING: _SPELLING}
+        features: dict[str, np.ndarray | Ragged] = {
+            column.name: columns.values(column, wording if column.role == "key" else None)
+            for column in self._single
+        }
+        features |= {column.name: columns.lists(column, self.separator) for column in self._lists}
+        labels = gathered(self.label, self.positive, columns.labels)
+        dense = {column.name: columns.values(column) for column in self._dense}
+        return Clicks(features, labels, dense)
+
+
+_SPELLING = (
+    "a key, a whole number of int64 (put columns of other ids into strings=; an id like 7.0, as "
+    "pandas writes it beside missing ones, must be written as 7)"
+)
+
+
+def _check_separators(delimiter: str, separator: str) -> None:
+    hint = ""
+    if delimiter == "\\t":
+        hint = " (a tab in YAML needs double quotes, on a command line $'\\t')"
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise ConfigError(
+            "delimiter= must be one ASCII character other than a double quote and a line end"
+            f"{hint}. Received: {delimiter!r}"
         )
+    if not separator:
+        raise ConfigError("separator= must have at least one character. Received: ''")

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from tfhybrid.data.formats.agreed_types import AgreedTypes
+from tfhybrid.data.formats.unit_rows import UnitRows
 from tfhybrid.data.samples.clicks import Clicks
-from tfhybrid.errors import DataError
 
 MISSING_KEY = -1
 """The key of an empty field in `Criteo`; no other field can have it."""
@@ -19,8 +22,8 @@ class Unit(NamedTuple):
 
     Attributes:
         path: Path of the file.
-        begin: Start of the part, in bytes for text files and TFRecord, in records for compressed
-            TFRecord, in row groups for Parquet.
+        begin: Start of the part: in bytes for text files and TFRecord, those of the content if the
+            file is compressed; in row groups for Parquet.
         end: End of the part, exclusive, in the same measure as `begin`.
         first_row: Number of samples before the part in the file.
         rows: Number of samples in the part.
@@ -62,6 +65,41 @@ class Format(abc.ABC):
             OSError: The file cannot be read.
         """
 
+    def agreeing(self, types: AgreedTypes) -> Format:
+        """Returns a format that reads the same columns and whose files must agree on types.
+
+        The default implementation returns this format, whose files are not compared.
+
+        Args:
+            types: Types of the files so far. `scan` and `rows` of the result add to them.
+        """
+        del types
+        return self
+
+    def scan(self, path: Path) -> list[Unit]:
+        """Cuts a file into parts as `units` does, and compares its columns with other files.
+
+        Several threads may call it. The default implementation compares nothing.
+
+        Raises:
+            DataError: The file does not have this format, or its columns do not have the types
+                that they have in another file.
+            OSError: The file cannot be read.
+        """
+        return self.units(path)
+
+    def rows(self, unit: Unit) -> UnitRows:
+        """Returns the samples of `unit`, good and bad, in the order of the file.
+
+        Several threads may call it. The default implementation knows no bad rows: `read_unit`
+        raises for them.
+
+        Raises:
+            DataError: The part cannot be read at all.
+            OSError: The file cannot be read.
+        """
+        return UnitRows(self.read_unit(unit))
+
     def head(self, unit: Unit) -> Clicks:
         """Returns the first samples of a part of a file, at least one, which show the columns.
 
@@ -84,15 +122,16 @@ class Format(abc.ABC):
             OSError: The file cannot be read.
             ConfigError: The arguments of the format contradict each other.
         """
-        return Clicks.concatenate([self.read_unit(unit) for unit in self.units(Path(path))])
+        agreeing = self.agreeing(AgreedTypes())
+        return Clicks.concatenate([agreeing.read_unit(unit) for unit in agreeing.scan(Path(path))])
 
 
-def malformed(location: str, expected: str, received: object) -> DataError:
-    """Returns the error for a malformed value.
+def hashed_strings(texts: np.ndarray) -> np.ndarray:
+    """Returns the `string_keys` of distinct texts, int64.
 
     Args:
-        location: Location of the value: the file, and the line, row or record.
-        expected: Description of valid values.
-        received: Value in the file.
+        texts: Array of str or bytes objects.
     """
-    return DataError(f"{location}: expected {expected}. Received: {received!r}.")
+    from tfhybrid.data.samples.strings import string_keys  # imports TensorFlow
+
+    return string_keys(texts).numpy()

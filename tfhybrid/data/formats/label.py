@@ -65,6 +65,11 @@ class Label:
             )
 
     @property
+    def is_plain_click(self) -> bool:
+        """Whether the column contains clicks as they are, without a threshold."""
+        return self.kind == "click" and self.positive is None
+
+    @property
     def wanted(self) -> str:
         """Description of valid label values, for errors, such as "a number"."""
         if self.names:

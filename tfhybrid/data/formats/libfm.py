@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from tfhybrid.data.formats import columns
-from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.column_settings import check_names, column_of_label
 from tfhybrid.data.formats.label import Label, labels_of
-from tfhybrid.data.formats.spelled_keys import ENTRY, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.values import ENTRY, Column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Libfm(Text):
     r"""Format of lines like `1 451:1 4149:1 5041:1`. Files may be compressed (`.gz`, `.bz2`).
 
     A label of -1 or 0 is read as 0. All lines have the same number of entries, each `key:1`, as
-    libfm and libsvm write categorical fields.
+    libfm and libsvm write categorical fields. Spaces at the end of a line mean nothing.
 
     Args:
         features: Names of the fields: the i-th entry of a line is the key of the i-th feature.
@@ -42,21 +42,27 @@ class Libfm(Text):
     features: Sequence[str]
     label: str | Label = "label"
 
+    def __post_init__(self) -> None:
+        check_names(self.features)
+
+    @functools.cached_property
+    def _keys(self) -> list[Column]:
+        return [Column(name) for name in self.features]
+
     @functools.cached_property
     @override
     def layout(self) -> Layout:
         (label,) = labels_of(self.label, None)
         types = {
-            label.column: columns.type_of(label),
+            label.column: arrow_type_of(column_of_label(label)),
             **dict.fromkeys(self.features, pa.string()),
         }
-        return Layout(types, delimiter=" ", header=False, quotes=False)
+        return Layout(types, delimiter=" ", header=False, quotes=False, trailing_blanks=True)
 
     @override
-    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        location = functools.partial(self.layout.location, unit)
+    def clicks(self, columns: TextColumns) -> Clicks:
         (label,) = labels_of(self.label, None)
-        labels = columns.labels(table[label.column], location, label, (-1, 0, 1))
-        keys = {name: spelled_keys(table[name], location, ENTRY) for name in self.features}
+        labels = columns.labels(label, (-1, 0, 1))
+        keys = {column.name: columns.keys(column, ENTRY) for column in self._keys}
         is_click = label.kind == "click"
         return Clicks({**keys}, np.maximum(labels, 0) if is_click else labels)

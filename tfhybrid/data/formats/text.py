@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import abc
+import csv
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 from typing_extensions import override
 
 from tfhybrid.data.formats.format import Format, Unit
+from tfhybrid.data.formats.text_columns import TextColumns
+from tfhybrid.data.formats.unit_rows import UnitCheck, UnitRows
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 UNIT_BYTES = 1 << 24
 COMPRESSED = (".gz", ".bz2")
+_TRAILING_BLANKS = re.compile(rb" +(?=\r?\n|\Z)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +35,9 @@ class Layout:
         delimiter: Separator of columns. Default `","`.
         header: Whether the first line names the columns. Default true.
         quotes: Whether a field in double quotes may contain the delimiter. Default true.
-        empty_is_null: Whether an empty field is a missing value rather than an error. Default
-            false.
-        of_other_keys: Advice to add to an error about keys that are not numbers. Default: none.
+        empty_is_null: Whether an empty text is a missing value. Default false. An empty number
+            always is one.
+        trailing_blanks: Whether a line may end with delimiters that mean nothing. Default false.
     """
 
     columns: Mapping[str, pa.DataType]
@@ -41,16 +46,18 @@ class Layout:
     header: bool = True
     quotes: bool = True
     empty_is_null: bool = False
-    of_other_keys: str = ""
+    trailing_blanks: bool = False
 
-    def location(self, unit: Unit, row: int) -> str:
+    def location(self, unit: Unit, row: int, column: str = "") -> str:
         """Returns the location of a row of a unit, for errors: the file, and the line from 1.
 
         Args:
             unit: Unit of a file with this layout.
             row: Number of the row within the unit, from 0.
+            column: Name of the column. Default: none.
         """
-        return f"{unit.path}, line {unit.first_row + row + 1 + self.header}"
+        of_column = f", column {column!r}" if column else ""
+        return f"{unit.path}{of_column}, line {unit.first_row + row + 1 + self.header}"
 
 
 class Text(Format):
@@ -65,46 +72,107 @@ class Text(Format):
         """Layout of the files."""
 
     @abc.abstractmethod
-    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        """Returns the samples that the columns of a unit contain.
+    def clicks(self, columns: TextColumns) -> Clicks:
+        """Returns the samples that the columns of a unit contain, good and bad.
 
         Args:
-            unit: Unit from which the columns were read, for the location in errors.
-            table: Columns of `layout`, with one row per sample.
-
-        Raises:
-            DataError: A value is malformed.
+            columns: Columns of `layout`, with one row per sample, which are checked as they are
+                taken.
         """
 
     @override
     def units(self, path: Path) -> list[Unit]:
         units: list[Unit] = []
         begin = rows = 0
-        for size, lines in _line_counts(path):
-            held = lines - (self.layout.header and not units)
-            units.append(Unit(path, begin, begin + size, rows, max(held, 0)))
-            begin += size
-            rows += held
+        try:
+            for size, lines in _line_counts(path, self.layout):
+                held = lines - (self.layout.header and not units)
+                units.append(Unit(path, begin, begin + size, rows, max(held, 0)))
+                begin += size
+                rows += held
+        except OSError as error:
+            raise _damaged(path, error) from error
         return units
 
     @override
     def read_unit(self, unit: Unit) -> Clicks:
-        table = _read(unit, self.layout)
-        if table.num_rows != unit.rows:
+        return self.rows(unit).all_good()
+
+    @override
+    def rows(self, unit: Unit) -> UnitRows:
+        table = self._typed(unit)
+        if table is None:
+            return self._rows_of_texts(unit)
+        self._check_count(unit, table.num_rows)
+        check = self._unit_check(unit)
+        return check.rows(self.clicks(TextColumns(table, check)))
+
+    def _typed(self, unit: Unit) -> pa.Table | None:
+        """Returns the columns of a unit; `None` if Arrow finds a malformed value."""
+        text = _text(unit, self.layout)
+        try:
+            return _parsed(text, self.layout)
+        except KeyError as error:
+            raise DataError(
+                f"{unit.path}, line 1: expected a header with {list(self.layout.columns)}. "
+                f"Received: {error}."
+            ) from error
+        except pa.ArrowInvalid:
+            if not self.layout.trailing_blanks:
+                return None
+        try:
+            return _parsed(_TRAILING_BLANKS.sub(b"", text), self.layout)
+        except pa.ArrowInvalid:
+            return None
+
+    def _rows_of_texts(self, unit: Unit) -> UnitRows:
+        """Reads a unit in which Arrow found a malformed value: all columns as texts."""
+        text = _text(unit, self.layout)
+        if self.layout.trailing_blanks:
+            text = _TRAILING_BLANKS.sub(b"", text)
+        try:
+            table, odd = _parsed_as_texts(text, self.layout)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{unit.path}, from line {unit.first_row + 1} on: expected the columns "
+                f"{list(self.layout.columns)}. Received: {error}."
+            ) from error
+        self._check_count(unit, table.num_rows + len(odd))
+        check = self._unit_check(unit)
+        if odd:
+            rows = np.ones(unit.rows, bool)
+            rows[list(odd)] = False
+            table = table.take(pa.array(np.cumsum(rows) - 1, mask=~rows))
+            columns = next(iter(odd.values())).expected_columns
+            texts = {number: row.text for number, row in odd.items()}
+            check.add_bad_rows(texts, f"{columns} columns")
+        return check.rows(self.clicks(TextColumns(table, check, texts=True)))
+
+    def _unit_check(self, unit: Unit) -> UnitCheck:
+        def location(name: str, row: int) -> str:
+            return self.layout.location(unit, row, name)
+
+        return UnitCheck(unit.path, unit.first_row, unit.rows, location)
+
+    def _check_count(self, unit: Unit, rows: int) -> None:
+        if rows != unit.rows:
             raise DataError(
                 f"{unit.path} from line {unit.first_row + 1} on: expected {unit.rows} samples, one "
-                f"in each line. Received: {table.num_rows}."
+                f"in each line. Received: {rows}."
             )
-        return self.clicks(unit, table)
 
 
-def _line_counts(path: Path) -> Iterator[tuple[int, int]]:
+def _line_counts(path: Path, layout: Layout) -> Iterator[tuple[int, int]]:
     """Yields the size of each unit of a file, as bytes (after decompression) and lines."""
     whole = path.suffix in COMPRESSED
+    if whole and path.stat().st_size == 0:
+        raise DataError(f"{path}: expected a compressed file. Received: an empty one.")
     size = lines = 0
     last = b""
     with pa.input_stream(str(path)) as stream:
         while piece := stream.read(UNIT_BYTES):
+            if not last and layout.header:
+                _check_header(path, piece, layout)
             ends = piece.count(b"\n")
             if ends and not whole:
                 cut = piece.rfind(b"\n") + 1
@@ -117,62 +185,96 @@ def _line_counts(path: Path) -> Iterator[tuple[int, int]]:
         yield size, lines + (last not in (b"", b"\n"))
 
 
-def _read(unit: Unit, layout: Layout) -> pa.Table:
-    """Returns the columns of a unit."""
-    text = _text(unit, layout)
+def _check_header(path: Path, piece: bytes, layout: Layout) -> None:
+    """Checks that the first line names each column to read once."""
+    line, end, _ = piece.partition(b"\n")
     try:
-        return _parsed(text, layout, use_threads=True)
-    except KeyError as error:
-        raise DataError(
-            f"{unit.path}, line 1: expected a header with {list(layout.columns)}. "
-            f"Received: {error}."
-        ) from error
-    except pa.ArrowInvalid:
-        return _parsed_naming_the_line(unit, text, layout)
+        text = line.decode("utf-8-sig").rstrip("\r")
+        names = next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])
+    except (UnicodeDecodeError, csv.Error):
+        return  # Arrow says what is wrong
+    if not end and len(piece) < UNIT_BYTES and not names:
+        return
+    columns = list(layout.columns)
+    location = f"{path}, line 1: expected a header with {columns}"
+    if absent := [name for name in columns if name not in names]:
+        if end or len(line) < UNIT_BYTES:
+            raise DataError(f"{location}. Received: no {absent}, but {names}.")
+        return
+    if twice := [name for name in columns if names.count(name) > 1]:
+        raise DataError(f"{location}, each once. Received: {twice} more than once.")
 
 
-def _text(unit: Unit, layout: Layout) -> pa.Buffer:
+def _damaged(path: Path, error: OSError) -> Exception:
+    """Returns the error for a file that cannot be decompressed; other errors are returned as is."""
+    if error.errno is not None:
+        return error
+    return DataError(f"{path}: expected a whole compressed file. Received: {error}")
+
+
+def _text(unit: Unit, layout: Layout) -> bytes:
     """Returns the text of a unit: the header of the file if it has one, then the unit's lines."""
     if unit.path.suffix in COMPRESSED:
-        with pa.input_stream(str(unit.path)) as stream:
-            return pa.py_buffer(stream.read())
-    with unit.path.open("rb") as file:
-        header = file.readline() if layout.header and unit.begin else b""
-        file.seek(unit.begin)
-        return pa.py_buffer(header + file.read(unit.end - unit.begin))
+        try:
+            with pa.input_stream(str(unit.path)) as stream:
+                text = stream.read()
+        except OSError as error:
+            raise _damaged(unit.path, error) from error
+    else:
+        with unit.path.open("rb") as file:
+            header = file.readline() if layout.header and unit.begin else b""
+            file.seek(unit.begin)
+            text = header + file.read(unit.end - unit.begin)
+    if layout.trailing_blanks and text[: text.find(b"\n")].rstrip(b"\r").endswith(b" "):
+        return _TRAILING_BLANKS.sub(b"", text)
+    return text
 
 
-def _parsed(text: pa.Buffer, layout: Layout, *, use_threads: bool) -> pa.Table:
-    names = list(layout.columns)
+def _parsed(text: bytes, layout: Layout) -> pa.Table:
     return pa.csv.read_csv(
         pa.BufferReader(text),
-        pa.csv.ReadOptions(
-            use_threads=use_threads,
-            column_names=None if layout.header else list(layout.names or names),
-        ),
-        pa.csv.ParseOptions(
-            delimiter=layout.delimiter,
-            quote_char='"' if layout.quotes else False,
-            ignore_empty_lines=False,
-        ),
+        _read_options(layout, use_threads=True),
+        _parse_options(layout),
         pa.csv.ConvertOptions(
             column_types=layout.columns,
-            include_columns=names,
-            null_values=[""] if layout.empty_is_null else [],
+            include_columns=list(layout.columns),
+            null_values=[""],
             strings_can_be_null=layout.empty_is_null,
         ),
     )
 
 
-def _parsed_naming_the_line(unit: Unit, text: pa.Buffer, layout: Layout) -> pa.Table:
-    """Parses again on one thread, because only then does Arrow name the row of a failure."""
-    try:
-        return _parsed(text, layout, use_threads=False)
-    except pa.ArrowInvalid as error:
-        row = re.search(r"Row #(\d+): ", str(error))
-        location = f"{unit.path}, line {unit.first_row + int(row[1])}" if row else str(unit.path)
-        columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
-        hint = layout.of_other_keys if "to int64" in str(error) else ""
-        raise DataError(
-            f"{location}: expected the columns {columns}. Received: {error}.{hint}"
-        ) from error
+def _parsed_as_texts(text: bytes, layout: Layout) -> tuple[pa.Table, dict[int, pa.csv.InvalidRow]]:
+    """Returns the columns as bytes, and the lines with other numbers of columns by their rows."""
+    odd: dict[int, pa.csv.InvalidRow] = {}
+
+    def skip(row: pa.csv.InvalidRow) -> str:
+        odd[row.number - 1 - layout.header] = row
+        return "skip"
+
+    options = _parse_options(layout)
+    options.invalid_row_handler = skip
+    table = pa.csv.read_csv(
+        pa.BufferReader(text),
+        _read_options(layout, use_threads=False),  # only then does Arrow count the rows
+        options,
+        pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(layout.columns, pa.binary()),
+            include_columns=list(layout.columns),
+            null_values=[],
+        ),
+    )
+    return table, odd
+
+
+def _read_options(layout: Layout, *, use_threads: bool) -> pa.csv.ReadOptions:
+    names = None if layout.header else list(layout.names or layout.columns)
+    return pa.csv.ReadOptions(use_threads=use_threads, column_names=names)
+
+
+def _parse_options(layout: Layout) -> pa.csv.ParseOptions:
+    return pa.csv.ParseOptions(
+        delimiter=layout.delimiter,
+        quote_char='"' if layout.quotes else False,
+        ignore_empty_lines=False,
+    )

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import dataclasses
-import itertools
-import mmap
-import os
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 from typing_extensions import override
 
-from tfhybrid.data.formats.format import Format, Unit, malformed
+from tfhybrid.data.formats.agreed_types import AgreedTypes, ColumnType
+from tfhybrid.data.formats.column_settings import (
+    WORDING,
+    ColumnSpec,
+    check_names,
+    column_of_label,
+    columns_of,
+    label_values,
+    wording_of_label,
+)
+from tfhybrid.data.formats.examples import Examples, kinds_in
+from tfhybrid.data.formats.format import Format, Unit, hashed_strings
 from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
+from tfhybrid.data.formats.records import copied, dataset_of_records, first_records, units_of
+from tfhybrid.data.formats.unit_rows import UnitCheck, UnitRows
 from tfhybrid.data.samples.clicks import Clicks
-from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.data.samples.strings import string_keys
 from tfhybrid.errors import DataError
+from tfhybrid.values import Column, Reason, check
 
 UNIT_RECORDS = 1 << 15
 LOOKED_AT_FOR_TYPES = 100
-_COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
+_LOOKED_AT_FIRST = 10  # of each file before the first step
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
-_LENGTH = struct.Struct("<Q")
-# Values of each feature, and their number per record; `None` if each record has one.
-_Columns = dict[str, tuple[np.ndarray, np.ndarray | None]]
-_OVERHEAD = 16  # bytes of a record in addition to its data: the length, and two checksums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +55,14 @@ class TFRecord(Format):
         positive: Threshold of clicks: a label is 1 if the feature is at least this. By default the
             feature must be 0 or 1.
         missing_key: Key for a feature that an example lacks. By default that is an error.
-        missing_value: Number for a dense feature that an example lacks. By default that is an
-            error.
+        missing_value: Number for a dense feature that an example lacks, or that is NaN. By default
+            these are errors.
+
+    A `Column` among the names of features has settings of its own, such as `missing`, `empty`,
+    `low` and `high`. Infinite numbers are errors.
 
     Raises:
-        ConfigError: When the first file is read: there is no label, or two labels have the same
-            column.
+        ConfigError: A feature is read twice, there is no label, or two labels have the same column.
 
     Example:
 
@@ -71,22 +80,58 @@ class TFRecord(Format):
     [[5, 6]]
     """
 
-    features: Sequence[str]
-    lists: Sequence[str] = ()
-    dense: Sequence[str] = ()
+    features: Sequence[ColumnSpec]
+    lists: Sequence[ColumnSpec] = ()
+    dense: Sequence[ColumnSpec] = ()
     label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
     missing_value: float | None = None
 
+    # Types on which the files must agree; not an argument, but set by `agreeing`.
+    _types = None
+
+    def __post_init__(self) -> None:
+        check_names([column.name for column in (*self._keys, *self._dense)])
+        labels_of(self.label, self.positive)  # raises now if they make no sense
+
+    @functools.cached_property
+    def _keys(self) -> list[Column]:
+        """Columns of keys and strings, and of lists of these, as far as the arguments tell."""
+        return [
+            *columns_of(self.features, ("key", "string"), self.missing_key),
+            *columns_of(self.lists, ("key", "string"), None, length=None),
+        ]
+
+    @functools.cached_property
+    def _dense(self) -> list[Column]:
+        """Columns of numbers."""
+        return columns_of(self.dense, ("number",), self.missing_value)
+
+    @functools.cached_property
+    def _open(self) -> list[str]:
+        """Names of columns whose files tell whether they contain numbers or strings."""
+        given = [spec for spec in (*self.features, *self.lists) if isinstance(spec, Column)]
+        fixed = {column.name for column in given}
+        return [column.name for column in self._keys if column.name not in fixed]
+
+    @override
+    def agreeing(self, types: AgreedTypes) -> TFRecord:
+        twin = copy.copy(self)
+        object.__setattr__(twin, "_types", types)
+        return twin
+
     @override
     def units(self, path: Path) -> list[Unit]:
-        begins, count = _begins_inside(path) if path.suffix in _COMPRESSION else _begins(path)
-        firsts = range(0, max(count, 1), UNIT_RECORDS)
-        return [
-            Unit(path, begin, end, first, min(UNIT_RECORDS, count - first))
-            for (begin, end), first in zip(itertools.pairwise(begins), firsts, strict=True)
-        ]
+        return units_of(path, UNIT_RECORDS)
+
+    @override
+    def scan(self, path: Path) -> list[Unit]:
+        units = self.units(path)
+        if self._open and self._types:
+            records = first_records(path, _LOOKED_AT_FIRST)
+            self._types.add(path, self._shown(kinds_in(records, self._open)))
+        return units
 
     @override
     def head(self, unit: Unit) -> Clicks:
@@ -94,218 +139,181 @@ class TFRecord(Format):
 
     @override
     def read_unit(self, unit: Unit) -> Clicks:
+        return self.rows(unit).all_good()
+
+    @override
+    def rows(self, unit: Unit) -> UnitRows:
         try:
-            types = self._types(unit.path)
-            try:
-                return self._clicks(unit, _parsed(unit, self._columns(types)))
-            except tf.errors.InvalidArgumentError:
-                # Parse again, more slowly, to find the malformed record.
-                columns = {name: tf.io.RaggedFeature(type_) for name, type_ in types.items()}
-                return self._clicks(unit, _parsed(unit, columns))
+            with copied(unit) as path:
+                kinds = kinds_in(first_records(path, LOOKED_AT_FOR_TYPES), self._names)
+                records = dataset_of_records(path).take(unit.rows)
+                serialized = next(iter(records.batch(max(unit.rows, 1))), None)
         except tf.errors.OpError as error:
             raise DataError(
                 f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: expected "
                 f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
-
-    def _columns(self, types: dict[str, tf.DType]) -> dict[str, Any]:
-        """Returns the parser of each feature, with a variable length only if necessary."""
-        columns: dict[str, Any] = {}
-        absent: dict[str, float | None] = dict.fromkeys(self.features, self.missing_key)
-        absent |= dict.fromkeys(self.dense, self.missing_value)
-        for name, type_ in types.items():
-            missing = absent.get(name)
-            if name in self.lists or (type_ == tf.string and missing is not None):
-                columns[name] = tf.io.RaggedFeature(type_)
-            else:
-                columns[name] = tf.io.FixedLenFeature([], type_, missing)
-        return columns
-
-    def _clicks(self, unit: Unit, columns: _Columns) -> Clicks:
-        def one(name: str, missing: Any) -> np.ndarray:
-            """Returns one value per record."""
-            values, lengths = columns[name]
-            if lengths is None:
-                return values
-            expected = "one value" if missing is None else "one value or none"
-            odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
-            if len(odd):
-                location = f"{unit.path}, feature {name!r}, record {unit.first_row + odd[0]}"
-                raise malformed(location, expected, f"{lengths[odd[0]]} values")
-            filled = np.full(len(lengths), missing or 0, values.dtype)
-            filled[lengths == 1] = values
-            return filled
-
-        features: dict[str, np.ndarray | Ragged] = {}
-        for name in self.features:
-            features[name] = one(name, self.missing_key).astype(np.int64, copy=False)
-        for name in self.lists:
-            values, lengths = columns[name]
-            assert lengths is not None  # `_columns` declares them so
-            features[name] = Ragged.from_lengths(values, lengths)
-        dense = {
-            name: one(name, self.missing_value).astype(np.float32, copy=False)
-            for name in self.dense
-        }
-        labels = gathered(
-            self.label,
-            self.positive,
-            lambda label: _labels(unit, label, one(label.column, None)),
+        columns = self._columns(unit, kinds)
+        unit_check = self._unit_check(unit)
+        if serialized is None:
+            return unit_check.rows(self._clicks(unit_check, columns, _no_values))
+        types = {name: _TYPES[kind] for name, kind in kinds.items()}
+        for parser_of in (_quick_parser, _parser):
+            try:
+                # One call parses a run of records, and TensorFlow divides it among its threads. A
+                # `map` of the dataset would be traced again for each run, which takes as long.
+                parsed = tf.io.parse_example(serialized, _parsers(columns, types, parser_of))
+            except tf.errors.InvalidArgumentError:
+                continue  # a feature is absent, has several values or another type
+            values = functools.partial(_parsed_values, parsed)
+            return unit_check.rows(self._clicks(unit_check, columns, values))
+        examples = Examples(serialized.numpy())
+        unit_check.add_bad_rows(examples.malformed, "a tf.train.Example")
+        return unit_check.rows(
+            self._clicks(unit_check, columns, lambda column: _Values(*examples.values(column.name)))
         )
-        return Clicks(features, labels, dense)
 
-    def _types(self, path: Path) -> dict[str, tf.DType]:
-        """Returns the type of each feature, from the first examples of a file that have it."""
+    @functools.cached_property
+    def _names(self) -> list[str]:
         labels = labels_of(self.label, self.positive)
-        named = [label.column for label in labels if label.names]
-        numeric = [label.column for label in labels if not label.names]
-        numbers = dict.fromkeys((*self.dense, *numeric), tf.float32) | dict.fromkeys(
-            named, tf.string
+        columns = [column.name for column in (*self._keys, *self._dense)]
+        return [*columns, *(label.column for label in labels)]
+
+    def _columns(self, unit: Unit, kinds: dict[str, str]) -> _Columns:
+        """Returns all columns; an open one has strings if it has in files or records before."""
+        types = self._types or AgreedTypes()
+        new = self._shown({name: kinds[name] for name in self._open if name in kinds})
+        types.add(unit.path, {n: kind for n, kind in new.items() if types.get(n) is None})
+        strings = {n for n in self._open if (kind := types.get(n)) and kind.kind == "strings"}
+        keys = [
+            dataclasses.replace(column, role="string") if column.name in strings else column
+            for column in self._keys
+        ]
+        labels = map(column_of_label, labels_of(self.label, self.positive))
+        return _Columns(keys, self._dense, {column.name: column for column in labels})
+
+    def _shown(self, kinds: dict[str, str]) -> dict[str, ColumnType]:
+        lengths = {column.name: column.length for column in self._keys}
+        return {
+            name: ColumnType("strings" if kind == "bytes_list" else "numbers", lengths[name])
+            for name, kind in kinds.items()
+        }
+
+    def _unit_check(self, unit: Unit) -> UnitCheck:
+        def location(name: str, row: int) -> str:
+            feature = f", feature {name!r}" if name else ""
+            return f"{unit.path}{feature}, record {unit.first_row + row}"
+
+        return UnitCheck(unit.path, unit.first_row, unit.rows, location)
+
+    def _clicks(
+        self,
+        unit_check: UnitCheck,
+        columns: _Columns,
+        values_of: Callable[[Column], _Values | _Hashed],
+    ) -> Clicks:
+        def read(column: Column, wording: Mapping[Reason, str]) -> Any:
+            values = values_of(column)
+            if isinstance(values, _Hashed):
+                plain = dataclasses.replace(column, role="key")
+                checked = check(plain, values.keys, lengths=values.lengths)
+                raw = values.texts.numpy() if checked.bad.any() else None
+            else:
+                raw, strings = values.values, hashed_strings
+                checked = check(column, raw, lengths=values.lengths, hash_strings=strings)
+            return unit_check.add(column, checked, raw, lengths=values.lengths, wording=wording)
+
+        def labels(label: Label) -> np.ndarray:
+            column = columns.labels[label.column]
+            return label_values(label, read(column, wording_of_label(label, column)))
+
+        path = unit_check.path
+        return Clicks(
+            {column.name: read(column, self._wording(path, column)) for column in columns.keys},
+            gathered(self.label, self.positive, labels),
+            {column.name: read(column, WORDING["number"]) for column in columns.dense},
         )
-        types = dict.fromkeys((*self.features, *self.lists), tf.int64) | numbers
-        unknown = set(types)
-        for record in _records(path).take(LOOKED_AT_FOR_TYPES):
-            if not unknown:
-                break
-            features = tf.train.Example.FromString(record.numpy()).features.feature
-            for name in [name for name in unknown if name in features]:
-                if kind := features[name].WhichOneof("kind"):
-                    types[name] = _TYPES[kind]
-                    unknown.remove(name)
-        keys = (*self.features, *self.lists)
-        _refuse(path, named, types, {tf.int64, tf.float32}, "strings, names of classes", "numbers")
-        _refuse(path, (*self.dense, *numeric), types, {tf.string}, "numbers", "strings")
-        _refuse(path, keys, types, {tf.float32}, "integers or strings", "floats")
-        return types
+
+    def _wording(self, path: Path, column: Column) -> dict[Reason, str]:
+        wording = dict(WORDING[column.role])
+        first = self._types.file_of(column.name) if self._types else None
+        if first is not None and first != path:
+            kind = "a string" if column.role == "string" else "a whole number"
+            wording[Reason.KIND] = f"{kind}, as in {first}"
+        return wording
 
 
-def _refuse(
-    path: Path,
-    names: Iterable[str],
-    types: Mapping[str, tf.DType],
-    refused: Collection[tf.DType],
-    expected: str,
-    received: str,
-) -> None:
-    """Raises `DataError` if one of the named features has a refused type."""
-    for name in names:
-        if types[name] in refused:
-            raise malformed(f"{path}, feature {name!r}", expected, received)
+class _Values(NamedTuple):
+    """Values of a feature, and their number per record; `None` if each record has one."""
+
+    values: Any
+    lengths: np.ndarray | None
 
 
-def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
-    """Returns labels: float32, or int64 for classes.
+class _Hashed(NamedTuple):
+    """Strings of a feature and their keys, and their number per record."""
 
-    Args:
-        unit: Unit of the labels, for the location in errors.
-        label: Description of the labels.
-        values: Values of the feature; the `string_keys` of strings.
+    keys: Any
+    lengths: np.ndarray | None
+    texts: tf.Tensor
 
-    Raises:
-        DataError: A value is not a label.
+
+class _Columns(NamedTuple):
+    """The columns of a unit.
+
+    Attributes:
+        keys: Columns of keys and strings, and of lists of these.
+        dense: Columns of numbers.
+        labels: Labels by name; a label may also be one of the other columns.
     """
-    labels = values
-    if label.names:
-        keys = string_keys(list(label.names)).numpy()
-        matches = values[:, np.newaxis] == keys
-        odd, labels = ~matches.any(axis=1), matches.argmax(axis=1)
-    elif label.kind == "class":
-        odd = ~((values >= 0) & (values < 2**62) & (values % 1 == 0))
-    elif label.kind == "number" or label.positive is not None:
-        odd = ~np.isfinite(values)
-    else:
-        odd = ~np.isin(values, (0, 1))
-    if len(rows := np.flatnonzero(odd)):
-        location = f"{unit.path}, feature {label.column!r}, record {unit.first_row + rows[0]}"
-        raise malformed(
-            location, label.wanted, "another" if label.names else float(values[rows[0]])
-        )
-    if label.positive is not None:
-        labels = values >= label.positive
-    return labels.astype(np.int64 if label.kind == "class" else np.float32)
+
+    keys: list[Column]
+    dense: list[Column]
+    labels: dict[str, Column]
 
 
-def _parsed(unit: Unit, columns: dict[str, Any]) -> _Columns:
-    """Returns the values of each feature; strings are hashed by `string_keys`.
-
-    One call parses a run of records, and TensorFlow divides it among its threads. A `map` of the
-    dataset would be traced again for each run, which takes as long as parsing it.
-    """
-    with _run(unit) as records:
-        serialized = next(iter(records.batch(max(unit.rows, 1))), None)
-    if serialized is None:
-        empty = np.empty(0, np.int64)
-        return dict.fromkeys(columns, (empty, empty))
-    parsed = tf.io.parse_example(serialized, columns)
-    return {name: _arrays(parsed[name]) for name in columns}
+def _parsers(
+    columns: _Columns, types: Mapping[str, tf.DType], parser_of: Callable[..., Any]
+) -> dict[str, Any]:
+    """Returns the parser of each feature; the general one if two columns need different ones."""
+    parsers: dict[str, Any] = {}
+    for column in (*columns.keys, *columns.dense, *columns.labels.values()):
+        parser = parser_of(column, types.get(column.name))
+        if parsers.setdefault(column.name, parser) != parser:
+            parsers[column.name] = _parser(column, types.get(column.name))
+    return parsers
 
 
-def _arrays(parsed: tf.RaggedTensor | tf.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
-    ragged = isinstance(parsed, tf.RaggedTensor)
-    values = parsed.values if ragged else parsed
-    if values.dtype == tf.string:
-        values = string_keys(values)
-    return values.numpy(), parsed.row_lengths().numpy() if ragged else None
+def _no_values(column: Column) -> _Values:
+    kind = np.float32 if column.role in ("number", "label") else np.int64
+    return _Values(np.empty(0, kind), np.empty(0, np.int64))
 
 
-def _records(path: Path) -> tf.data.TFRecordDataset:
-    return tf.data.TFRecordDataset(str(path), _COMPRESSION.get(path.suffix, ""), 1 << 20)
+def _parser(column: Column, type_: tf.DType | None) -> tf.io.RaggedFeature:
+    """Returns the parser of a feature that may be absent or have several values."""
+    plain = tf.string if column.role == "string" or column.named else tf.int64
+    return tf.io.RaggedFeature(type_ or plain)
 
 
-@contextlib.contextmanager
-def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
-    """Context whose value is the dataset of a unit's records.
-
-    TensorFlow reads a file from its beginning, so everything before a unit would be read again for
-    each unit. The unit of an uncompressed file is therefore copied to a file in memory.
-    """
-    if unit.path.suffix in _COMPRESSION:
-        yield _records(unit.path).skip(unit.begin).take(unit.rows)
-        return
-    copy = os.memfd_create("tfhybrid-records")
-    try:
-        with unit.path.open("rb") as file:
-            position = unit.begin
-            while position < unit.end:
-                sent = os.sendfile(copy, file.fileno(), position, unit.end - position)
-                if sent == 0:
-                    break  # the file was truncated meanwhile: TensorFlow raises the error
-                position += sent
-        yield _records(Path(f"/proc/self/fd/{copy}")).take(unit.rows)
-    finally:
-        os.close(copy)
+def _quick_parser(column: Column, type_: tf.DType | None) -> Any:
+    """Returns the parser of a feature, with a variable length only if necessary."""
+    missing = column.missing
+    fits = type_ == tf.float32 or (type_ == tf.int64 and missing == int(missing or 0))
+    bounded = column.low is not None or column.high is not None
+    if column.length is None or (missing is not None and (bounded or not fits)):
+        return _parser(column, type_)
+    return tf.io.FixedLenFeature([], _parser(column, type_).dtype, missing)
 
 
-def _begins(path: Path) -> tuple[list[int], int]:
-    """Returns the byte at which each unit begins and the last one ends, and the number of records.
-
-    Reads only the lengths of records.
-    """
-    size = path.stat().st_size
-    begins, count, position = [], 0, 0
-    if size:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            while position <= size - _LENGTH.size:
-                if count % UNIT_RECORDS == 0:
-                    begins.append(position)
-                position += _OVERHEAD + _LENGTH.unpack_from(data, position)[0]
-                count += 1
-    if position != size:
-        record = count - 1 if position > size else count
-        raise DataError(
-            f"{path}: expected whole records. Received: a file of {size} bytes that ends within "
-            f"record {record}."
-        )
-    return [*(begins or [0]), size], count
-
-
-def _begins_inside(path: Path) -> tuple[list[int], int]:
-    """Returns the record at which each unit of a compressed file begins and the last one ends.
-
-    The second value is the number of records. Reads the whole file.
-    """
-    try:
-        count = int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
-    except tf.errors.OpError as error:
-        raise DataError(f"{path}: expected whole records. Received: {error.message}") from error
-    return [*range(0, max(count, 1), UNIT_RECORDS), count], count
+def _parsed_values(parsed: dict[str, Any], column: Column) -> _Values | _Hashed:
+    feature = parsed[column.name]
+    ragged = isinstance(feature, tf.RaggedTensor)
+    values = feature.values if ragged else feature
+    lengths = feature.row_lengths().numpy() if ragged else None
+    if values.dtype != tf.string or column.role != "string":
+        return _Values(values.numpy(), lengths)
+    keys = string_keys(values).numpy()
+    if column.empty == "missing":
+        blank = tf.equal(values, "").numpy()
+        keys = pa.array(keys, mask=blank) if blank.any() else keys
+    return _Hashed(keys, lengths, values)

@@ -122,7 +122,10 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
             ("--format", "libfm", "--features", "u", "--missing-key", "1", "--dense", "p"),
             "Files of libfm have no such option. Received: --dense, --missing-key",
         ),
-        (("--format", "csv", "--features", "user"), "day.csv.gz, line 3: expected the columns"),
+        (
+            ("--format", "csv", "--features", "user"),
+            "day.csv.gz, column 'user', line 3: expected a key",
+        ),
     ],
 )
 def test_what_cannot_be_converted_is_said_and_nothing_is_left(csv_file, tmp_path, options, message):

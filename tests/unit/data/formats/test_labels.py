@@ -124,7 +124,7 @@ def test_a_threshold_is_of_its_own_label(reader) -> None:
             r"expected a class, a whole.*Received: -1",
         ),
         (Label("price", "number"), {"price": [1.0, float("nan"), 2.0]}, r"expected a number.*nan"),
-        ("click", {"click": [1, 2, 0]}, r"a label of \[0, 1\]. Received: 2.0"),
+        ("click", {"click": [1, 2, 0]}, r"a label of \[0, 1\]. Received: 2(\.0)?\."),
         (
             Label("device", "class", names=["phone", "radio"]),
             {},

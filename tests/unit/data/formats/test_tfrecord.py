@@ -79,10 +79,10 @@ def test_a_file_without_records(write):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"user": []}, "feature 'user', record 1: expected one value. Received: '0 values'"),
-        ({"user": [1, 2]}, "feature 'user', record 1: expected one value. Received: '2 values'"),
-        ({"user": [1], "label": [2]}, r"record 1: expected a label of \[0, 1\]. Received: 2.0"),
-        ({"user": [b"x"]}, "Data types don't match"),
+        ({"user": []}, r"feature 'user', record 1: expected a key \(missing_key= .*Received: None"),
+        ({"user": [1, 2]}, r"feature 'user', record 1: expected one value.*Received: \[1, 2\]"),
+        ({"user": [1], "label": [2]}, r"record 1: expected a label of \[0, 1\]. Received: 2\."),
+        ({"user": [b"x"]}, "feature 'user', record 1: expected a key that is a whole number.*'x'"),
     ],
 )
 def test_malformed_examples_are_named(write, example, message):
@@ -92,9 +92,9 @@ def test_malformed_examples_are_named(write, example, message):
 
 def test_features_of_another_kind_are_refused(write):
     path = write([{"user": [0.5], "city": [b"Ulm"]}])
-    with pytest.raises(DataError, match=r"'user': expected 'integers or strings'|'user'.*floats"):
+    with pytest.raises(DataError, match=r"'user', record 0: .*whole numbers. Received: 0\.5"):
         TFRecord(["user"]).read(path)
-    with pytest.raises(DataError, match=r"'city'.*expected numbers. Received: 'strings'"):
+    with pytest.raises(DataError, match=r"'city', record 0: expected a number. Received: 'Ulm'"):
         TFRecord([], dense=["city"]).read(path)
 
 
