@@ -7,11 +7,14 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
 
+from tfhybrid.data.bad_rows import BadRows, RowAccount, Rows
 from tfhybrid.data.file_names import files_of
+from tfhybrid.data.formats.agreed_types import AgreedTypes
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.samples.clicks import Clicks
@@ -49,11 +52,19 @@ class FileBatches(ResumableBatches):
         drop_remainder: Whether to drop an incomplete last batch; the dataset's batch dimension is
             then static. Default false.
         shard: Number of this rank, and number of ranks. Defaults to this Horovod rank.
+        bad_rows: Treatment of rows with a malformed value: `"raise"` (default) ends training with a
+            `DataError`; `"skip"` leaves them out. Positions, windows and steps count them all the
+            same: a batch with bad rows is shorter, and one without good rows is empty.
+        max_bad_rows: Maximum number of bad rows that this rank may skip in an epoch. Default: no
+            maximum.
+        bad_rows_file: File to which a line of JSON is appended for each skipped row, with `path`,
+            `row`, `column` and `reason`. The ranks of a host may share it. Default: none.
 
     Raises:
-        ConfigError: `batch_size`, `seed` or `window` is out of range, or there is no batch for
-            every rank.
-        DataError: There are no such files or no samples in them, or a file is damaged.
+        ConfigError: `batch_size`, `seed` or `window` is out of range, there is no batch for every
+            rank, or `bad_rows="skip"` is combined with `drop_remainder`.
+        DataError: There are no such files or no samples in them, a file is damaged, or a column has
+            different types in two files.
         OSError: A file cannot be read.
 
     Example:
@@ -80,10 +91,18 @@ class FileBatches(ResumableBatches):
         window: int = WINDOW,
         drop_remainder: bool = False,
         shard: Shard | None = None,
+        bad_rows: Literal["raise", "skip"] = "raise",
+        max_bad_rows: int | None = None,
+        bad_rows_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._format = file_format
+        self._bad_rows = BadRows(bad_rows, max_bad_rows, bad_rows_file)
+        if self._bad_rows.skips and drop_remainder:
+            raise ConfigError(
+                "bad_rows='skip' makes some batches shorter, which drop_remainder=True excludes."
+            )
+        self._format = file_format.agreeing(AgreedTypes())
         self._shuffle = shuffle
-        self._units = _units(file_format, files)
+        self._units = _units(self._format, files)
         rows = sum(unit.rows for unit in self._units)
         super().__init__(rows, batch_size, seed, drop_remainder, shard)
         if window < 1:
@@ -96,9 +115,16 @@ class FileBatches(ResumableBatches):
         """Number of batches that are shuffled together; the last window may have more or fewer."""
         return self._steps_per_window
 
+    @property
+    def account(self) -> RowAccount | None:
+        """Rows of this rank in the last epoch that was read to its end; `None` before."""
+        return self._bad_rows.account
+
     @override
     def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
         units = self._ordered(epoch)
+        begun_at = step
+        self._bad_rows.begin()
         first = min(step // self._steps_per_window, self._windows.count - 1)
         step -= first * self._steps_per_window
         readers = min(_MAX_READERS, len(os.sched_getaffinity(0)))
@@ -108,13 +134,21 @@ class FileBatches(ResumableBatches):
         ):
             following = reader.submit(self._read_window, epoch, first, units, pool)
             for window in range(first, self._windows.count):
-                current: Future[Clicks] = following
+                current: Future[Rows] = following
                 if window + 1 < self._windows.count:
                     following = reader.submit(self._read_window, epoch, window + 1, units, pool)
                 yield from self._batches_of(window, current.result(), step)
                 step = 0
+        rows, before = self._rows_of_rank(self._steps.count), self._rows_of_rank(begun_at)
+        self._bad_rows.end(epoch, rows, before)
 
-    def _batches_of(self, window: int, part: Clicks, step: int) -> Iterator[Clicks]:
+    def _rows_of_rank(self, steps: int) -> int:
+        """Returns the number of rows, good and bad, in this rank's first steps of an epoch."""
+        full = max(min(steps, self._steps.count - 1), 0)
+        last = self._shard.part(*self._steps.bounds(full)) if steps > full else slice(0, 0)
+        return full * self._steps.batch_size + last.stop - last.start
+
+    def _batches_of(self, window: int, part: Rows, step: int) -> Iterator[Clicks]:
         """Yields the batches of this rank's part of a window, from a step of the window on."""
         begin, end = self._windows.bounds(window)
         last = window == self._windows.count - 1
@@ -127,22 +161,25 @@ class FileBatches(ResumableBatches):
         for index in range(step, steps.count):
             of_rank = self._shard.part(*steps.bounds(index))
             row = index * self._steps.batch_size
-            yield part.take(slice(row, row + of_rank.stop - of_rank.start))
+            batch = part.take(slice(row, row + of_rank.stop - of_rank.start))
+            yield self._bad_rows.good(batch)
 
     def _read_window(
         self, epoch: int, window: int, units: list[Unit], pool: ThreadPoolExecutor
-    ) -> Clicks:
+    ) -> Rows:
         """Returns this rank's part of a window, shuffled if `shuffle` is true."""
         bounds = self._shard.part(*self._windows.bounds(window))
-        part = Clicks.concatenate([*self._rows(units, bounds.start, bounds.stop, pool)])
+        part = Rows.concatenate([*self._rows(units, bounds.start, bounds.stop, pool)])
         if not self._shuffle:
             return part
-        order = np.random.default_rng([self._seed, epoch, bounds.start]).permutation(len(part))
+        order = np.random.default_rng([self._seed, epoch, bounds.start]).permutation(
+            len(part.clicks)
+        )
         return part.take(order)
 
     def _rows(
         self, units: list[Unit], begin: int, end: int, pool: ThreadPoolExecutor
-    ) -> Iterator[Clicks]:
+    ) -> Iterator[Rows]:
         """Yields the samples `[begin, end)` of the concatenated units, read by several threads."""
         firsts = itertools.accumulate((unit.rows for unit in units), initial=0)
         parts = [
@@ -150,9 +187,8 @@ class FileBatches(ResumableBatches):
             for unit, first in zip(units, firsts, strict=False)
             if begin < first + unit.rows and first < end
         ]
-        read = pool.map(self._format.read_unit, [unit for unit, _ in parts])
-        for rows, (_, part) in zip(read, parts, strict=True):
-            yield rows.take(part)
+        read = functools.partial(self._bad_rows.read, self._format)
+        yield from pool.map(read, *zip(*parts, strict=True))
 
     def _ordered(self, epoch: int) -> list[Unit]:
         if not self._shuffle:
@@ -166,6 +202,8 @@ class FileBatches(ResumableBatches):
 
     @functools.cached_property
     def _columns(self) -> Clicks:
+        if self._bad_rows.skips:
+            return self._format.rows(self._units[0]).clicks.take([])
         return self._format.head(self._units[0]).take([])
 
 
@@ -175,9 +213,7 @@ def _units(
     """Returns the units of all files, without those that have no samples."""
     paths = files_of(files)
     with ThreadPoolExecutor(_SCANNERS) as scanners:
-        units = [
-            unit for cut in scanners.map(file_format.units, paths) for unit in cut if unit.rows
-        ]
+        units = [unit for cut in scanners.map(file_format.scan, paths) for unit in cut if unit.rows]
     if not units:
         raise DataError(f"Expected samples in {files}. Received: {len(paths)} files without any.")
     return units

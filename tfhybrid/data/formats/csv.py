@@ -149,8 +149,7 @@ class Csv(Text):
 
 
 _SPELLING = (
-    "a key, a whole number of int64 (put columns of other ids into strings=; an id like 7.0, as "
-    "pandas writes it beside missing ones, must be written as 7)"
+    "a key, a whole number of int64 without a point (put columns of other ids into strings=)"
 )
 
 

@@ -153,24 +153,29 @@ class TFRecord(Format):
                 f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: expected "
                 f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
-        columns = self._columns(unit, kinds)
         unit_check = self._unit_check(unit)
         if serialized is None:
+            columns = self._columns(unit, kinds)
             return unit_check.rows(self._clicks(unit_check, columns, _no_values))
-        types = {name: _TYPES[kind] for name, kind in kinds.items()}
-        for parser_of in (_quick_parser, _parser):
-            try:
-                # One call parses a run of records, and TensorFlow divides it among its threads. A
-                # `map` of the dataset would be traced again for each run, which takes as long.
-                parsed = tf.io.parse_example(serialized, _parsers(columns, types, parser_of))
-            except tf.errors.InvalidArgumentError:
-                continue  # a feature is absent, has several values or another type
-            values = functools.partial(_parsed_values, parsed)
-            return unit_check.rows(self._clicks(unit_check, columns, values))
-        examples = Examples(serialized.numpy())
+        return unit_check.rows(self._parsed(unit, unit_check, serialized, kinds))
+
+    def _parsed(
+        self, unit: Unit, unit_check: UnitCheck, serialized: tf.Tensor, kinds: dict[str, str]
+    ) -> Clicks:
+        """Returns the samples of records: parsed by TensorFlow, or in Python if types differ."""
+        columns = self._columns(unit, kinds)
+        if (values := _values_of(columns, serialized, kinds)) is not None:
+            return self._clicks(unit_check, columns, values)
+        records = serialized.numpy()
+        late = kinds_in(records, self._names)  # of all records, not only the first ones
+        if late != kinds:
+            columns = self._columns(unit, late)
+            if (values := _values_of(columns, serialized, late)) is not None:
+                return self._clicks(unit_check, columns, values)
+        examples = Examples(records)
         unit_check.add_bad_rows(examples.malformed, "a tf.train.Example")
-        return unit_check.rows(
-            self._clicks(unit_check, columns, lambda column: _Values(*examples.values(column.name)))
+        return self._clicks(
+            unit_check, columns, lambda column: _Values(*examples.values(column.name))
         )
 
     @functools.cached_property
@@ -282,6 +287,24 @@ def _parsers(
         if parsers.setdefault(column.name, parser) != parser:
             parsers[column.name] = _parser(column, types.get(column.name))
     return parsers
+
+
+def _values_of(
+    columns: _Columns, serialized: tf.Tensor, kinds: Mapping[str, str]
+) -> Callable[[Column], _Values | _Hashed] | None:
+    """Returns a function for the values of a column; `None` if TensorFlow cannot parse a record.
+
+    One call parses a run of records, and TensorFlow divides it among its threads. A `map` of the
+    dataset would be traced again for each run, which takes as long as parsing it.
+    """
+    types = {name: _TYPES[kind] for name, kind in kinds.items()}
+    for parser_of in (_quick_parser, _parser):
+        try:
+            parsed = tf.io.parse_example(serialized, _parsers(columns, types, parser_of))
+        except tf.errors.InvalidArgumentError:
+            continue  # a feature is absent, has several values or another type
+        return functools.partial(_parsed_values, parsed)
+    return None
 
 
 def _no_values(column: Column) -> _Values:
