@@ -37,8 +37,20 @@ def gradients_of(combiner: str, step: int, rank: int) -> dict[int, np.ndarray]:
     return training.sum_by_key(keys.flat_values.numpy(), np.concatenate(shares))
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_updates_are_exact(combiner) -> None:
+def out_of_order(bags: tf.RaggedTensor, seed: int) -> tf.SparseTensor:
+    """Returns the same bags with their values in a random order of rows and columns."""
+    sparse = bags.to_sparse()
+    order = np.random.default_rng(seed).permutation(len(sparse.values))
+    return tf.SparseTensor(
+        tf.gather(sparse.indices, order), tf.gather(sparse.values, order), sparse.dense_shape
+    )
+
+
+@pytest.mark.parametrize(
+    ("combiner", "kind"),
+    [("sum", "ragged"), ("mean", "ragged"), ("sqrtn", "ragged"), ("mean", "sparse")],
+)
+def test_updates_are_exact(combiner, kind) -> None:
     config = tfhybrid.TableConfig(DIM, WIDE, combiner=combiner)
     layer = tfhybrid.layers.Embedding(config, name="tag")
     optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1))
@@ -53,6 +65,8 @@ def test_updates_are_exact(combiner) -> None:
 
     for number in range(STEPS):
         keys, weights, upstream = batch_of(number, tfhybrid.rank())
+        if kind == "sparse":
+            keys, weights = out_of_order(keys, 1), out_of_order(weights, 2)
         step(keys, weights, tf.constant(upstream, tf.float32))
         ranks = [gradients_of(combiner, number, rank) for rank in range(tfhybrid.size())]
         reference.update(training.reduce(ranks, [BAGS] * len(ranks), "frequency"))

@@ -98,10 +98,14 @@ def test_keys_are_of_another_type(keys: list[object]) -> None:
     with pytest.raises(ConfigError) as error:
         layer(tf.constant(keys))
     assert (
-        "Keys of feature 'item' must be int64 or int32: give its Input dtype='int64', and convert "
+        "Keys of feature 'item' must be int64 or int32: give its Input dtype='int64', convert "
         in (said(error))
     )
-    assert "tfhybrid.data.string_keys. Received: " in said(error)
+    assert (
+        "strings with tfhybrid.data.string_keys, and call keras.ops.cast(keys, 'int64') on what "
+        in (said(error))
+    )
+    assert "layer of your own returns. Received: " in said(error)
 
 
 @pytest.mark.usefixtures("job")

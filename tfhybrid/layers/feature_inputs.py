@@ -50,7 +50,7 @@ def _in_bags(feature: str, config: TableConfig, inputs: Any, weights: Any) -> Fe
             checks = _check_columns(feature, inputs, weights)
         with tf.control_dependencies(checks):
             weights = tf.cast(_cut(of_keys, config).values, tf.float32)
-    return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
+    return FeatureKeys(_as_keys(feature, keys.values), config.combiner or "", splits, weights)
 
 
 def _in_order(inputs: Any) -> Any:
@@ -135,8 +135,9 @@ def check_dtype(feature: str, dtype: str) -> None:
 
 def _not_keys(feature: str, dtype: str) -> ConfigError:
     return ConfigError(
-        f"Keys of feature '{feature}' must be int64 or int32: give its Input dtype='int64', and "
-        f"convert strings with tfhybrid.data.string_keys. Received: {dtype}"
+        f"Keys of feature '{feature}' must be int64 or int32: give its Input dtype='int64', "
+        "convert strings with tfhybrid.data.string_keys, and call keras.ops.cast(keys, 'int64') on "
+        f"what a Lambda or a layer of your own returns. Received: {dtype}"
     )
 
 
