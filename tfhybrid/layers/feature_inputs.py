@@ -50,7 +50,7 @@ def _in_bags(feature: str, config: TableConfig, inputs: Any, weights: Any) -> Fe
             checks = _check_columns(feature, inputs, weights)
         with tf.control_dependencies(checks):
             weights = tf.cast(_cut(of_keys, config).values, tf.float32)
-    return FeatureKeys(_as_keys(feature, keys.values), config.combiner or "", splits, weights)
+    return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
 
 
 def _in_order(inputs: Any) -> Any:
