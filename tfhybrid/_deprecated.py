@@ -46,6 +46,8 @@ def run_renamed(old: str, new: str) -> NoReturn:
 def renamed_names(get: Callable[[str], Any], **aliases: str) -> Callable[[str], Any]:
     """Returns a module's `__getattr__` that also finds names under their old spelling.
 
+    Each use of an old name warns, by a `DeprecationWarning`.
+
     Args:
         get: The module's own `__getattr__`, e.g. of `tfhybrid._lazy.lazy`. It finds the new names.
         **aliases: New name of each old one.
@@ -69,6 +71,8 @@ def renamed_names(get: Callable[[str], Any], **aliases: str) -> Callable[[str], 
 
 def moved_names(get: Callable[[str], Any] | None = None, **aliases: str) -> Callable[[str], Any]:
     """Returns a module's `__getattr__` that also finds names which the module no longer offers.
+
+    Each use of such a name warns, by a `DeprecationWarning`.
 
     Args:
         get: The module's own `__getattr__`. Default `None`: all other names raise `AttributeError`.
@@ -95,6 +99,8 @@ def moved_names(get: Callable[[str], Any] | None = None, **aliases: str) -> Call
 
 def renamed_arguments(**aliases: str) -> Callable[[_Function], _Function]:
     """Returns a decorator of a function that also takes keyword arguments by their old names.
+
+    Each use of an old name warns, by a `DeprecationWarning`.
 
     Args:
         **aliases: New name of each old one.
@@ -129,6 +135,8 @@ def renamed_arguments(**aliases: str) -> Callable[[_Function], _Function]:
 def renamed_value(value: Any, *, stacklevel: int = 3, **aliases: str) -> Any:
     """Returns the value of an argument, by its new name if it is an old one.
 
+    An old one warns, by a `DeprecationWarning`.
+
     Args:
         value: Value that the caller passed.
         stacklevel: Number of frames between `warnings.warn` and the code to blame, without the one
@@ -143,6 +151,8 @@ def renamed_value(value: Any, *, stacklevel: int = 3, **aliases: str) -> Any:
 
 def renamed_attributes(**aliases: str) -> Callable[[_Class], _Class]:
     """Returns a decorator of a class whose attributes can also be read by their old names.
+
+    Each use of an old name warns, by a `DeprecationWarning`.
 
     Args:
         **aliases: New name of each old one.
@@ -175,7 +185,8 @@ def renamed_attributes(**aliases: str) -> Callable[[_Class], _Class]:
 def renamed_fields(**aliases: str) -> Callable[[_Class], _Class]:
     """Returns a decorator of a dataclass whose fields also have their old names.
 
-    The old names work as arguments of the class and as attributes.
+    The old names work as arguments of the class and as attributes. Each use of one warns, by a
+    `DeprecationWarning`.
 
     Args:
         **aliases: New name of each old one.
@@ -202,6 +213,8 @@ def renamed_fields(**aliases: str) -> Callable[[_Class], _Class]:
 
 def renamed_keys(fields: Any, **aliases: str) -> Any:
     """Returns the fields of a settings file, with keys under their new names.
+
+    Each renamed key warns, by a `DeprecationWarning`.
 
     Args:
         fields: Fields as read from the file. If both names of a key are there, both stay, and the

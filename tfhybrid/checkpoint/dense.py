@@ -78,7 +78,11 @@ def names(model: keras.Model) -> dict[str, str]:
 class Matched:
     """Variables of a model, each with the array that `assign` would give to the variable.
 
-    `optimizer` tells whether the optimizer's variables are among them.
+    Args:
+        pairs: Variables, each with its array.
+        random_state: States for the random generators of this process; `None` if another number of
+            ranks saved them.
+        optimizer: Whether the optimizer's variables are among the pairs.
     """
 
     pairs: list[tuple[Any, np.ndarray]]
@@ -86,7 +90,10 @@ class Matched:
     optimizer: bool
 
     def assign(self) -> None:
-        """Assigns the arrays to the variables, and sets the random generators of this process."""
+        """Assigns the arrays to the variables, and sets this process's random generators.
+
+        The generators stay unchanged if `random_state` is `None`.
+        """
         if self.random_state is not None:
             self.random_state.assign()
         for variable, value in self.pairs:

@@ -96,10 +96,11 @@ def nodes_table(status: Mapping[str, Any]) -> Table:
 def drain(
     file: _File, name: Annotated[str, typer.Argument(help="Name of the node, as in embedding-2.")]
 ) -> None:
-    """Move the rows of a node to the other nodes.
+    """Move the shards of a node to the other nodes.
 
-    A running job moves them itself, if it uses callbacks.FollowNodes. The node takes part in no new
-    job until it is restarted.
+    Returns at once. Without a job, the shards have moved by then. A running job moves them, with
+    their rows, if it uses callbacks.FollowNodes; otherwise they move when it has ended. The node
+    takes part in no new job until it is restarted.
     """
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster
@@ -111,8 +112,9 @@ def drain(
 def add(file: _File) -> None:
     """Start the nodes that were added to a cluster file.
 
-    Plans shards for them; a running job moves its rows itself, if it uses callbacks.FollowNodes.
-    Needs `launcher: local`, and a cluster that is up.
+    Returns when they are ready. Without a job, shards have moved to them by then. A running job
+    moves shards if it uses callbacks.FollowNodes; otherwise they move when it has ended. Needs
+    `launcher: local`, and a cluster that is up.
     """
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster

@@ -36,11 +36,12 @@ _END_SECONDS = 10.0
 class Supervisor:
     """Runner of processes on this machine, which restarts each one that ends.
 
-    It runs until `stop`, or until all processes with `may_end` are done. Not thread-safe, but
-    `stop` and `add` may be signal handlers.
+    A process with `may_end` is done when it ends with status 0, and is not restarted then. Not
+    thread-safe, but `stop` and `add` may be signal handlers.
 
     Args:
-        directory: Directory of the logs and of `processes.json`.
+        directory: Existing directory of the logs, of `processes.json`, and of the `plan.json` that
+            `add` announces.
         processes: Processes to run.
         tell: Function that gets the contents of `processes.json` after each change. Default: none.
 
@@ -71,19 +72,24 @@ class Supervisor:
         self._stopping = True
 
     def add(self, *_: object) -> None:
-        """Makes `run` read `plan.json`, the list of all processes, and start those that are new.
+        """Makes `run` read the directory's `plan.json` and start the processes that are new in it.
 
-        Also a signal handler; ignores its arguments.
+        The caller writes all processes to the file, with `placed_processes.write`. Also a signal
+        handler; ignores its arguments.
         """
         self._adding = True
 
     def run(self) -> None:
         """Runs the processes until `stop`, or until all that may end are done, then ends them.
 
+        After an error they run until this thread ends.
+
         Raises:
             OSError: A process cannot be started, or a file of the directory cannot be read or
                 written.
-            ConfigError: An added process needs more processors than there are.
+            ConfigError: An added process needs more processors than there are, or a NUMA node that
+                does not exist.
+            ValueError, KeyError, TypeError: `plan.json` is not a list of processes.
         """
         while not self._stopping and not self._done():
             if self._adding:
@@ -213,10 +219,11 @@ def run(
 ) -> None:
     """Supervises processes until SIGTERM or SIGINT, or until all that may end are done.
 
-    Sets signal handlers, so only the main thread may call it.
+    Sets signal handlers, so only the main thread may call it. SIGHUP starts the processes that are
+    new in the directory's `plan.json`.
 
     Args:
-        directory: Directory of the lock, the logs and `processes.json`.
+        directory: Existing directory of the lock, the logs, `processes.json` and `plan.json`.
         processes: Processes to run.
         tell: Function that gets the contents of `processes.json` after each change. Default: none.
 
@@ -225,6 +232,7 @@ def run(
         OSError: A process cannot be started, or a file of the directory cannot be read or written.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
+        ValueError, KeyError, TypeError: `plan.json` is not a list of processes.
     """
     with (directory / "lock").open("a+") as lock:
         try:

@@ -96,7 +96,7 @@ class View:
         )
 
     def slots(self) -> list[tuple[str, int, int]]:
-        """Returns the shards in order: name of the first owner, first slot, number of slots."""
+        """Returns the shards in order: name of the owner, first slot, number of slots."""
         count = len(self.owners)
         # Same as `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
         firsts = [-(-number * SLOTS // count) for number in range(count)] + [SLOTS]

@@ -425,15 +425,18 @@ def available_bytes(directory: str) -> int:
 def initial_rows(
     kind: int, a: float, b: float, seed: int, keys: np.ndarray, dim: int
 ) -> np.ndarray:
-    """Returns the initial embeddings of keys, float32 `[n, dim]`; `ConfigError` for a wrong kind.
+    """Returns the initial embeddings of keys, float32 `[n, dim]`.
 
     Args:
-        kind: Kind of the initializer, first of `native` of a `tfhybrid.initializers`.
+        kind: Kind of the initializer, the first entry of `native` of a `tfhybrid.initializers`.
         a: First parameter of the initializer.
         b: Second parameter of the initializer.
         seed: Seed of the table, from `table_seed`.
         keys: int64 `[n]`.
         dim: Length of an embedding.
+
+    Raises:
+        ConfigError: The kind is unknown, or its parameters are invalid.
     """
     keys = np.ascontiguousarray(keys, np.int64)
     rows = np.empty((len(keys), dim), np.float32)

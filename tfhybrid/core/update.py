@@ -71,16 +71,19 @@ class ContributionStruct(ctypes.Structure):
 class Update:
     """An update of tables by the gradients of all ranks; each host applies it once per step.
 
-    On several hosts, the leaders then `merge`, send each other the result, `stage` what they
-    received, and `commit`; with `exchange="owner"`, `merge_owned` comes between. With
-    `exchange="all_ranks"`, every rank instead packs a message, receives those of all ranks, and
-    calls `apply_gathered`.
+    A step begins with `post` on every rank. On one host, or if a table is sharded, the engine does
+    the rest. On several hosts, the leaders then `merge`, send each other the result, `stage` what
+    they received, and `commit`; with `exchange="owner"`, `merge_owned` comes between `merge` and
+    `stage`. With `exchange="all_ranks"`, every rank instead packs a message, receives those of all
+    ranks, and calls `apply_gathered`. `Engine.open_update` creates an update.
 
     Args:
         engine: Handle of the engine.
         name: Name of the update; equal on all ranks.
-        tables: Dim of each table, by its name. The tables must be open in the engine.
-        messages: Number of messages that `merge` returns.
+        tables: Dim of each table, by its name. The tables must be open in the engine. The methods
+            take keys, gradients and learning rates in this order.
+        messages: Number of messages that `merge` returns: the number of hosts with
+            `exchange="owner"`, otherwise 1.
         choices: Settings of the update.
         steps: Number of steps that the job has done before this process. Default 0.
 

@@ -97,11 +97,17 @@ def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
 
 
 class DataNode:
-    """A data node: its listener, its registration, and the data sets that it serves.
+    """Data node: its listener, its registration, and the data sets that it serves.
+
+    The node listens once it is constructed, and a thread registers it; `run` serves the
+    connections, each on a thread of its own.
 
     Args:
-        options: Options of the command line.
-        script: Module whose functions make the data sets.
+        options: Options of the node, as on its command line.
+        script: Module whose functions make the data sets. A trainer names the function.
+
+    Attributes:
+        server: Server of the connections, whose `stop` ends `run`; any thread may call it.
 
     Raises:
         OSError: The address is not available.
@@ -119,7 +125,11 @@ class DataNode:
         self._registration = Registration(options, "data", (host, port), self._numbers)
 
     def run(self) -> None:
-        """Serves trainers until the server is stopped, then ends the registration."""
+        """Serves trainers until `server.stop`, then ends the registration. Call it once.
+
+        Raises:
+            StoreError: The TLS relay has ended, so no connection can be accepted any more.
+        """
         try:
             self.server.run()
         finally:

@@ -117,6 +117,9 @@ def current_job() -> Job:
 def devices() -> tuple[str, ...]:
     """Returns the names of this rank's devices, for `tf.device`.
 
+    Their number is `devices_per_rank` of `init`. They are GPUs, such as `("GPU:0", "GPU:1")`, or
+    logical CPU devices on hosts without GPUs.
+
     Layers of one model can use several of them (model parallel), while ranks stay data parallel. A
     layer's variables are on the device where it is built; it computes where it is called. Tables
     stay on the host.

@@ -129,6 +129,9 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
 
     Returns:
         The op, on which the step must depend.
+
+    Raises:
+        tf.errors.OpError: When the op runs, the job has ended.
     """
     return OPS.tfhybrid_keep_gradients(
         proxies=update.proxies, **_batch(gradients), **update.attributes

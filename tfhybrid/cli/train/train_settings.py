@@ -111,17 +111,20 @@ class Data(Section):
 
 
 class Model(Section):
-    """A model of `tfhybrid.models`."""
+    """Model to train, from `tfhybrid.models`. An option that the model lacks is an error."""
 
     name: Literal[
         "lr", "fm", "dnn", "deepfm", "wide_deep", "dcn", "dcnv2", "xdeepfm", "dlrm", "din"
     ] = Field(description="Name of the model.")
-    hidden: list[Count] | None = Field(None, description="Units of the deep network's layers.")
+    hidden: list[Count] | None = Field(
+        None, description="Units of the deep network's layers; for all but lr and fm."
+    )
     dropout: Fraction | None = Field(
-        None, description="Fraction of activations dropped in training."
+        None, description="Fraction of activations dropped in training; for all but lr and fm."
     )
     batch_norm: bool | None = Field(
-        None, description="Whether the deep network uses batch normalization."
+        None,
+        description="Whether the deep network uses batch normalization; for all but lr and fm.",
     )
     crosses: Count | None = Field(None, description="Number of cross layers; for dcn and dcnv2.")
     interactions: list[Count] | None = Field(
@@ -150,7 +153,7 @@ class Model(Section):
 
 
 class TableOptimizer(Section):
-    """An optimizer of `tfhybrid.optimizers`."""
+    """Optimizer of rows, from `tfhybrid.optimizers`. An option that it lacks is an error."""
 
     name: Literal["sgd", "adagrad", "row_adagrad", "adam", "adamw", "rmsprop", "ftrl"] = Field(
         description="Name of the optimizer."
