@@ -214,6 +214,7 @@ def _units(
     paths = files_of(files)
     with ThreadPoolExecutor(_SCANNERS) as scanners:
         units = [unit for cut in scanners.map(file_format.scan, paths) for unit in cut if unit.rows]
+    file_format.compare_scanned()
     if not units:
         raise DataError(f"Expected samples in {files}. Received: {len(paths)} files without any.")
     return units

@@ -88,6 +88,16 @@ class Format(abc.ABC):
         """
         return self.units(path)
 
+    def compare_scanned(self) -> None:
+        """Compares what `scan` has kept of all files, before the first sample is used.
+
+        The default implementation does nothing.
+
+        Raises:
+            DataError: A column has different types in two files. The message names both.
+        """
+        return
+
     def rows(self, unit: Unit) -> UnitRows:
         """Returns the samples of `unit`, good and bad, in the order of the file.
 
@@ -123,7 +133,8 @@ class Format(abc.ABC):
             ConfigError: The arguments of the format contradict each other.
         """
         agreeing = self.agreeing(AgreedTypes())
-        return Clicks.concatenate([agreeing.read_unit(unit) for unit in agreeing.scan(Path(path))])
+        units = agreeing.scan(Path(path))
+        return Clicks.concatenate([agreeing.read_unit(unit) for unit in units])
 
 
 def hashed_strings(texts: np.ndarray) -> np.ndarray:

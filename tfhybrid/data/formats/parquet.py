@@ -119,7 +119,7 @@ class Parquet(Format):
     def scan(self, path: Path) -> list[Unit]:
         with _opened(path) as file:
             units = _row_groups(path, file)
-            self._column_types(path, file.schema_arrow, units[-1].first_row + units[-1].rows)
+            self._column_types(path, file, units[-1].first_row + units[-1].rows)
         return units
 
     @override
@@ -162,7 +162,7 @@ class Parquet(Format):
     def _table(self, unit: Unit) -> tuple[pa.Table, dict[str, ColumnType]]:
         """Returns the columns of a unit, and their types in this file or in those before."""
         with _opened(unit.path) as file:
-            types = self._column_types(unit.path, file.schema_arrow, unit.rows)
+            types = self._column_types(unit.path, file, unit.rows)
             try:
                 return file.read_row_groups(range(unit.begin, unit.end), self._names), types
             except (pa.ArrowException, OSError) as error:  # a damaged page, or a null among lists
@@ -171,7 +171,9 @@ class Parquet(Format):
                     f"Received: {error}"
                 ) from error
 
-    def _column_types(self, path: Path, schema: pa.Schema, rows: int) -> dict[str, ColumnType]:
+    def _column_types(
+        self, path: Path, file: pyarrow.parquet.ParquetFile, rows: int
+    ) -> dict[str, ColumnType]:
         """Returns the type of each column, which other files with rows must have too.
 
         Raises:
@@ -180,11 +182,13 @@ class Parquet(Format):
         """
         agreed = (self._types if rows else None) or AgreedTypes()
         held = agreed.schema
-        if held is None or not held[0].equals(schema):
-            held = (schema, self._types_in(path, schema))
-            agreed.add(path, held[1])
+        # Much faster than file.schema_arrow, which is made of these two.
+        schema, arrow = file.metadata.schema, (file.metadata.metadata or {}).get(b"ARROW:schema")
+        if held is None or held[1] != arrow or not held[0].equals(schema):
+            held = (schema, arrow, self._types_in(path, file.schema_arrow))
+            agreed.add(path, held[2])
             agreed.schema = held
-        types = {name: held[1].get(name) for name in self._names}
+        types = {name: held[2].get(name) for name in self._names}
         return {
             name: kind if kind and kind.kind else agreed.get(name) or kind or _NUMBER
             for name, kind in types.items()

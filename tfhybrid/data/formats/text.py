@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import csv
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,11 @@ class Layout:
     quotes: bool = True
     empty_is_null: bool = False
     trailing_blanks: bool = False
+
+    @functools.cached_property
+    def checked_headers(self) -> set[bytes]:
+        """First lines that were checked and name all columns. Any thread may add one."""
+        return set()
 
     def location(self, unit: Unit, row: int, column: str = "") -> str:
         """Returns the location of a row of a unit, for errors: the file, and the line from 1.
@@ -186,22 +192,24 @@ def _line_counts(path: Path, layout: Layout) -> Iterator[tuple[int, int]]:
 
 
 def _check_header(path: Path, piece: bytes, layout: Layout) -> None:
-    """Checks that the first line names each column to read once."""
-    line, end, _ = piece.partition(b"\n")
+    """Checks that the first line names each column to read once, unless an equal line does."""
+    end = piece.find(b"\n")
+    line = piece[:end] if end >= 0 else piece
+    if line in layout.checked_headers or (end < 0 and len(piece) >= UNIT_BYTES):
+        return
+    layout.checked_headers.add(line)
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
         names = next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])
     except (UnicodeDecodeError, csv.Error):
         return  # Arrow says what is wrong
-    if not end and len(piece) < UNIT_BYTES and not names:
-        return
     columns = list(layout.columns)
     location = f"{path}, line 1: expected a header with {columns}"
     if absent := [name for name in columns if name not in names]:
-        if end or len(line) < UNIT_BYTES:
-            raise DataError(f"{location}. Received: no {absent}, but {names}.")
-        return
+        layout.checked_headers.discard(line)
+        raise DataError(f"{location}. Received: no {absent}, but {names}.")
     if twice := [name for name in columns if names.count(name) > 1]:
+        layout.checked_headers.discard(line)
         raise DataError(f"{location}, each once. Received: {twice} more than once.")
 
 

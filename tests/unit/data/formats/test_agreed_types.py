@@ -115,7 +115,7 @@ def write_records(path: Path, users: list[Any]) -> Path:
 
 
 def test_tfrecord_files_of_two_types_are_refused(tmp_path: Path) -> None:
-    write_records(tmp_path / "a.tfrecord", [None, 123])
+    write_records(tmp_path / "a.tfrecord", [123, None])
     write_records(tmp_path / "b.tfrecord", [b"123"])
     with pytest.raises(DataError, match=r"b\.tfrecord, column 'user': expected numbers.*a\.tfrec"):
         FileBatches(
