@@ -146,7 +146,7 @@ class Checkpoint(CollectiveCallback):
             self._best = best.value if same else None
         self._saved_step = int(self.model.optimizer.iterations)
         if self._step is not None:
-            self._signals = StopSignals(self._step)
+            self._signals = StopSignals(self._step.fit.stop)
             self._signals.take()
 
     @override

@@ -27,13 +27,13 @@ class CollectiveCallback(keras.callbacks.Callback):
             UnsupportedError: Another callback would save the model without its tables.
         """
         refuse_incomplete_savers([w for w in self.model.weights if isinstance(w, TableProxy)])
-        if self._step is not None and self not in self._step.idle_callbacks:
-            self._step.idle_callbacks.append(self)
+        if self._step is not None and self not in self._step.fit.callbacks:
+            self._step.fit.callbacks.append(self)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Cancels the registration of `on_train_begin`. Called by Keras."""
-        if self._step is not None and self in self._step.idle_callbacks:
-            self._step.idle_callbacks.remove(self)
+        if self._step is not None and self in self._step.fit.callbacks:
+            self._step.fit.callbacks.remove(self)
 
     def check_steps(self, name: str, steps: int) -> None:
         """Checks that all ranks can act together after every `steps` steps.
@@ -58,11 +58,11 @@ class CollectiveCallback(keras.callbacks.Callback):
         """Lets this rank join again at the end of this epoch. Called by Keras."""
         broken_epoch.begin_epoch(self.model, epoch)
         if self._step is not None:
-            self._step.joined = False
+            self._step.fit.begin_epoch()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Joins the other ranks before the epoch of a running `fit` is validated."""
-        if self._step is not None and self in self._step.idle_callbacks:
+        if self._step is not None and self in self._step.fit.callbacks:
             self.join_epoch()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -85,9 +85,8 @@ class CollectiveCallback(keras.callbacks.Callback):
 
     def join_epoch(self) -> None:
         """Joins the other ranks' steps until all ranks have finished the epoch; once per epoch."""
-        if self._step is not None and not self._step.joined:
+        if self._step is not None and self._step.fit.joins_now():
             self._step.join()
-            self._step.joined = True
 
     @property
     def _step(self) -> Any:

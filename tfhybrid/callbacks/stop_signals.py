@@ -8,12 +8,11 @@ import threading
 from types import FrameType
 from typing import Any
 
-import tensorflow as tf
-
 from tfhybrid import distributed
 from tfhybrid.core import native
 from tfhybrid.job import current_job
 from tfhybrid.job.watch import LINGER_SECONDS
+from tfhybrid.optimizers.fit_state import StopRequests
 
 _DEFAULTS: dict[int, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
@@ -28,11 +27,11 @@ class StopSignals:
     thread nothing is installed, because Python allows no handlers there.
 
     Args:
-        step: `DistributedStep` of the optimizer, which sends the request to the other ranks.
+        requests: Requests to stop of the optimizer's step, which sends them to the other ranks.
     """
 
-    def __init__(self, step: Any) -> None:
-        self._step = step
+    def __init__(self, requests: StopRequests) -> None:
+        self._requests = requests
         self._taken: list[int] = []
         self._received: int | None = None
         self._process = os.getpid()
@@ -64,7 +63,7 @@ class StopSignals:
         if signal.SIGTERM in self._taken and current_job().watch is not None:
             native.linger_after_sigterm(LINGER_SECONDS)
         self._taken = []
-        self._step.wants_to_stop.assign(0.0)
+        self._requests.withdraw()
 
     def after_step(self) -> int | None:
         """Returns the signal that a rank received before this step, or `None`.
@@ -72,7 +71,7 @@ class StopSignals:
         All ranks return a signal after the same step, without an additional message: the one that
         this rank received, or SIGTERM if only others received one.
         """
-        return self._number() if float(self._step.ranks_to_stop) > 0 else None
+        return self._number() if self._requests.any_rank else None
 
     def at_end(self) -> int | None:
         """Returns the number of the signal that a rank has received, or `None` if no rank has.
@@ -90,8 +89,7 @@ class StopSignals:
             os.kill(os.getpid(), number)
             return
         self._received = number
-        with tf.init_scope():  # the signal may come while a step is being traced
-            self._step.wants_to_stop.assign(1.0)
+        self._requests.request()
 
     def _number(self) -> int:
         return signal.SIGTERM if self._received is None else self._received

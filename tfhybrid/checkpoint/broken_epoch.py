@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -93,14 +94,15 @@ def note(model: keras.Model, position: AnyPosition) -> None:
         position: Position at which the model continues.
     """
     if (step := _step_of(model)) is not None:
-        within = isinstance(position, Position) and position.step > 0
-        step.broken_off = (position, int(model.optimizer.iterations)) if within else None
+        step.fit.take_broken_off()
+        if isinstance(position, Position) and position.step > 0:
+            step.fit.break_off(position, int(model.optimizer.iterations))
 
 
 def forget(model: keras.Model) -> None:
     """Deletes the record that `note` made of a model, because the epoch is finished."""
     if (step := _step_of(model)) is not None:
-        step.broken_off = None
+        step.fit.take_broken_off()
 
 
 def begin_epoch(model: keras.Model, epoch: int) -> Position:
@@ -115,9 +117,8 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
     step = _step_of(model)
     if step is None:
         return Position(epoch, 0)
-    if step.broken_off is not None:
-        position, iterations = step.broken_off
-        step.broken_off = None
+    if (broken_off := step.fit.take_broken_off()) is not None:
+        position, iterations = broken_off
         if int(model.optimizer.iterations) == iterations and distributed.rank() == 0:
             _log.warning(
                 "The model continues at %s, but fit begins epoch %d at its first step, so steps "
@@ -126,7 +127,7 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
                 told(position),
                 epoch,
             )
-    return Position(epoch, step.steps_before)
+    return Position(epoch, step.fit.steps_before)
 
 
 def _fit_rest(
@@ -140,15 +141,10 @@ def _fit_rest(
     else:
         rest = data.skip(position.step)
     step = _step_of(model)
-    if step is not None:
-        step.broken_off, step.steps_before = None, position.step
     # The data are shuffled already; Keras would warn that it does not shuffle them.
     options = {"shuffle": False} | options
-    try:
+    with contextlib.nullcontext() if step is None else step.fit.rest_of_epoch(position.step):
         model.fit(rest, initial_epoch=position.epoch, epochs=position.epoch + 1, **options)
-    finally:
-        if step is not None:
-            step.steps_before = 0
 
 
 def _steps_of(data: ResumableBatches | NodeBatches | tf.data.Dataset) -> int:

@@ -19,6 +19,7 @@ from tfhybrid.ops.lookup import FeatureKeys, lookup, samples_of
 from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
+from tfhybrid.optimizers.fit_state import FitState
 from tfhybrid.optimizers.micro_batches import MicroBatches
 from tfhybrid.optimizers.pass_boundary import LONGEST_PASS, PassBoundary, agree
 from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
@@ -86,6 +87,9 @@ class DistributedStep:
         update: Unit of an update, `"batch"` or `"pass"`. With `"pass"`, a step has as many
             micro-batches as the pass has batches.
 
+    Attributes:
+        fit: State of the running `fit`, which callbacks and checkpoints read and change.
+
     Raises:
         ConfigError: An argument is out of range, or they contradict each other.
     """
@@ -121,16 +125,7 @@ class DistributedStep:
         self.micro_batches = MicroBatches(micro_batch_count > 1 or update == "pass")
         # Decides where a pass ends; None with update="batch".
         self.boundary = PassBoundary(self.micro_batches) if update == "pass" else None
-        # Callbacks whose hooks run around each step that this rank joins without samples.
-        self.idle_callbacks: list[Any] = []
-        self.joined = False  # whether a callback has called join() in this epoch
-        # Position within an epoch at which a restored model resumes, with the optimizer's step; and
-        # the number of the epoch's steps before those of `fit` (`checkpoint/broken_epoch.py`).
-        self.broken_off: tuple[Any, int] | None = None
-        self.steps_before = 0
-        # Whether this rank requests to stop, and how many ranks did so in the last step.
-        self.wants_to_stop = tf.Variable(0.0, trainable=False)
-        self.ranks_to_stop = tf.Variable(0.0, trainable=False)
+        self.fit = FitState()
         self._sink: GradientSink | None = None
         self._raises = on_nonfinite == "raise"
         self._trained: Trained | None = None
@@ -295,7 +290,7 @@ class DistributedStep:
         """Joins one step without samples. Returns whether any rank still trains."""
         trained = self._trained
         assert trained is not None
-        for callback in self.idle_callbacks:
+        for callback in self.fit.callbacks:
             callback.before_step()
         if self.boundary is not None and not self._agree_without_data(tf.constant(0, tf.int64)):
             return False
@@ -305,7 +300,7 @@ class DistributedStep:
         self._use_without_samples(
             *step.gradients, step.samples, step.active, step.nonfinite, step.stopping
         )
-        for callback in self.idle_callbacks:
+        for callback in self.fit.callbacks:
             callback.after_step()
         return True
 
@@ -375,9 +370,9 @@ class DistributedStep:
         nonfinite: tf.Tensor,
         meeting: MeetingRef,
     ) -> dense_step.DenseStep:
-        stopping = tf.convert_to_tensor(self.wants_to_stop)
+        stopping = tf.convert_to_tensor(self.fit.stop.own)
         step = dense_step.reduce(dense, samples, active, nonfinite, stopping, meeting, self.dense)
-        self.ranks_to_stop.assign(step.stopping)
+        self.fit.stop.receive(step.stopping)
         return step
 
     def _contribution(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfhybrid.callbacks.checkpoint import Checkpoint
 from tfhybrid.callbacks.stop_signals import StopSignals
+from tfhybrid.optimizers.fit_state import StopRequests
 
 pytestmark = pytest.mark.usefixtures("job", "interruptible")
 
@@ -26,8 +27,7 @@ def interruptible():
 @pytest.fixture
 def signals(interruptible):
     """Those of an optimizer's step that wants nothing yet."""
-    step = SimpleNamespace(wants_to_stop=tf.Variable(0.0), ranks_to_stop=tf.Variable(0.0))
-    made = StopSignals(step)
+    made = StopSignals(StopRequests())
     made.take()
     yield made
     made.give_back()
@@ -35,7 +35,7 @@ def signals(interruptible):
 
 def test_the_first_is_a_wish_and_the_second_ends(signals) -> None:
     os.kill(os.getpid(), signal.SIGINT)
-    assert float(signals._step.wants_to_stop) == 1.0
+    assert float(signals._requests.own) == 1.0
     assert signals.after_step() is None  # no step has told the others yet
     assert signals.at_end() == signal.SIGINT
     with pytest.raises(KeyboardInterrupt):
@@ -49,10 +49,10 @@ def test_a_signal_while_a_graph_is_traced_is_no_part_of_the_graph(signals) -> No
         return tf.constant(1)
 
     step()
-    assert float(signals._step.wants_to_stop) == 1.0
-    signals._step.wants_to_stop.assign(0.0)
+    assert float(signals._requests.own) == 1.0
+    signals._requests.withdraw()
     step()
-    assert float(signals._step.wants_to_stop) == 0.0
+    assert float(signals._requests.own) == 0.0
 
 
 def test_a_child_ends_as_if_there_were_no_handler(signals) -> None:
@@ -62,15 +62,14 @@ def test_a_child_ends_as_if_there_were_no_handler(signals) -> None:
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGTERM
-    assert float(signals._step.wants_to_stop) == 0.0
+    assert float(signals._requests.own) == 0.0
 
 
 def test_a_handler_of_the_program_stays() -> None:
     received = []
     before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     try:
-        step = SimpleNamespace(wants_to_stop=tf.Variable(0.0), ranks_to_stop=tf.Variable(0.0))
-        signals = StopSignals(step)
+        signals = StopSignals(StopRequests())
         signals.take()
         os.kill(os.getpid(), signal.SIGTERM)
         signals.give_back()
