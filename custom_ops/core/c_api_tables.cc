@@ -13,6 +13,7 @@
 #include "core/engine/engine_registry.h"
 #include "core/engine/worker_threads.h"
 #include "core/store/table_digest.h"
+#include "core/store/table_loader.h"
 #include "core/util/parallel.h"
 
 namespace tfhybrid {
@@ -132,7 +133,7 @@ int tfhybrid_table_forget_optimizer(int64_t engine, const char* table) {
 
 int tfhybrid_table_optimizer_start(int64_t engine, const char* table, uint64_t* version) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    *version = writer->optimizer_start();
+    *version = writer->page().optimizer_start();
     return Status::Ok();
   });
 }
@@ -212,10 +213,11 @@ int tfhybrid_table_read_rows(int64_t engine, const char* table, int64_t first, i
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
     const std::lock_guard<std::mutex> guard(open->writing);
     if (states != nullptr) {
-      TFHYBRID_RETURN_IF_ERROR(open->writer->ReadState(first, count, states));
+      TFHYBRID_RETURN_IF_ERROR(open->writer->chunks().ReadState(first, count, states));
     }
     if (histories == nullptr) return Status::Ok();
-    return open->writer->ReadHistory(first, count, static_cast<tfhybrid::RowHistory*>(histories));
+    return open->writer->chunks().ReadHistory(first, count,
+                                              static_cast<tfhybrid::RowHistory*>(histories));
   });
 }
 
@@ -236,8 +238,9 @@ int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, 
                               const float* embeddings, const float* states, const void* histories) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
     const auto write = [&](const tfhybrid::ParallelFor& parallel_for) {
-      return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
-                               static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
+      return tfhybrid::TableLoader(writer).WriteRows(
+          Span<const int64_t>(keys, count), embeddings, states,
+          static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
     };
     if (count < tfhybrid::kWorthThreads) return write(tfhybrid::RunInline);
     return tfhybrid::OnThreads(write);
@@ -247,13 +250,14 @@ int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, 
 int tfhybrid_table_remove_keys(int64_t engine, const char* table, int64_t count,
                                const int64_t* keys) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    return writer->RemoveKeys(Span<const int64_t>(keys, count));
+    return tfhybrid::TableLoader(writer).RemoveKeys(Span<const int64_t>(keys, count));
   });
 }
 
 int tfhybrid_table_clear(int64_t engine, const char* table) {
-  return tfhybrid::WithWriter(engine, table,
-                              [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
+  return tfhybrid::WithWriter(engine, table, [](tfhybrid::TableWriter* writer) {
+    return tfhybrid::TableLoader(writer).Clear();
+  });
 }
 
 int tfhybrid_table_reserve(int64_t engine, const char* table, int64_t rows) {
@@ -287,7 +291,7 @@ int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t versi
                              [&](const tfhybrid::Engine* its, tfhybrid::OpenTable* open) -> Status {
                                if (open->writer != nullptr) {
                                  const std::lock_guard<std::mutex> guard(open->writing);
-                                 open->writer->SetOptimizerStart(optimizer_start);
+                                 open->writer->page().SetOptimizerStart(optimizer_start);
                                  open->writer->PublishVersion(version);
                                }
                                TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*open, version));
@@ -310,21 +314,21 @@ int tfhybrid_table_set_decay(int64_t engine, const char* table, double decay) {
                            "The decay of an empty table lies above 0, up to 1. Received: ", decay,
                            " for ", writer->rows(), " rows");
     }
-    writer->SetInitialDecay(decay);
+    tfhybrid::TableLoader(writer).SetInitialDecay(decay);
     return Status::Ok();
   });
 }
 
 int tfhybrid_table_set_event_time(int64_t engine, const char* table, int64_t time) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    writer->SetEventTime(time);
+    tfhybrid::TableLoader(writer).SetEventTime(time);
     return Status::Ok();
   });
 }
 
 int tfhybrid_table_track_changes(int64_t engine, const char* table, const char* cursor) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    writer->TrackChanges(cursor);
+    writer->snapshots().Track(cursor);
     return Status::Ok();
   });
 }
@@ -333,7 +337,7 @@ int tfhybrid_table_freeze(int64_t engine, const char* table, const char* cursor,
                           tfhybrid_frozen_table* frozen) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
-                              writer->Freeze(cursor, only_changed != 0));
+                              writer->snapshots().Freeze(cursor, only_changed != 0));
     *frozen = {
         made->table_rows(),    static_cast<int64_t>(made->version()),        made->parts(),
         made->whole() ? 1 : 0, static_cast<int64_t>(made->removed().size()), made->event_time(),
@@ -344,7 +348,7 @@ int tfhybrid_table_freeze(int64_t engine, const char* table, const char* cursor,
 
 int tfhybrid_table_return_changes(int64_t engine, const char* table) {
   return tfhybrid::WithWriter(engine, table, [](tfhybrid::TableWriter* writer) {
-    writer->ReturnChanges();
+    writer->snapshots().ReturnChanges();
     return Status::Ok();
   });
 }
@@ -357,7 +361,7 @@ int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, c
         {
           // Only for a moment: updates continue while the file is written.
           const std::lock_guard<std::mutex> guard(open->writing);
-          if (open->writer != nullptr) frozen = open->writer->frozen();
+          if (open->writer != nullptr) frozen = open->writer->snapshots().frozen();
         }
         if (frozen == nullptr) {
           return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
@@ -374,11 +378,11 @@ int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, c
 
 int tfhybrid_table_removed_keys(int64_t engine, const char* table, int64_t* keys) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
-    if (writer->frozen() == nullptr) {
+    if (writer->snapshots().frozen() == nullptr) {
       return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
                            "' is not frozen");
     }
-    const std::vector<int64_t>& removed = writer->frozen()->removed();
+    const std::vector<int64_t>& removed = writer->snapshots().frozen()->removed();
     std::copy(removed.begin(), removed.end(), keys);
     return Status::Ok();
   });
@@ -388,7 +392,7 @@ int tfhybrid_table_thaw(int64_t engine, const char* table) {
   return tfhybrid::WithTable(engine, table,
                              [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
                                const std::lock_guard<std::mutex> guard(open->writing);
-                               if (open->writer != nullptr) open->writer->Thaw();
+                               if (open->writer != nullptr) open->writer->snapshots().Thaw();
                                return Status::Ok();
                              });
 }

@@ -20,6 +20,7 @@
 
 #include "core/compute/unique_keys.h"
 #include "core/store/store.h"
+#include "core/store/table_loader.h"
 
 namespace {
 
@@ -122,8 +123,8 @@ int main() {
     if (!table.ok()) std::abort();
     const Span<const int64_t> all(keys.data(), kRows);
     if (!table.value()
-             ->writer->WriteRows(all, rows.data(), nullptr, nullptr, tfhybrid::RunInline)
-             .ok()) {
+             TableLoader.WriteRows(all, rows.data(), nullptr, nullptr, tfhybrid::RunInline)
+                 .ok()) {
       std::abort();
     }
     tables.push_back(table.Take());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/shm/mapped_file.h"
+#include "core/store/table_loader.h"
 
 namespace tfhybrid {
 namespace {
@@ -64,6 +65,7 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
   }
   const int64_t rows_before = table->rows();
   TFHYBRID_RETURN_IF_ERROR(table->Reserve(rows_before + kept));
+  TableLoader loader(table);
   std::vector<int64_t> keys(static_cast<size_t>(std::min(records, kBlockRecords)));
   std::vector<float> embeddings(keys.size() * static_cast<size_t>(dim));
   for (int64_t first = 0; first < records; first += kBlockRecords) {
@@ -77,7 +79,7 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
                   static_cast<size_t>(embedding_bytes));
       ++count;
     }
-    TFHYBRID_RETURN_IF_ERROR(table->WriteRows(Span<const int64_t>(keys.data(), count),
+    TFHYBRID_RETURN_IF_ERROR(loader.WriteRows(Span<const int64_t>(keys.data(), count),
                                               embeddings.data(), nullptr, nullptr, parallel_for));
   }
   const int64_t created = table->rows() - rows_before;

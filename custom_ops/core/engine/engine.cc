@@ -213,8 +213,8 @@ Status Engine::ForgetOptimizer(OpenTable* table) {
   for (;;) {
     {
       const std::lock_guard<std::mutex> writing(table->writing);
-      TFHYBRID_RETURN_IF_ERROR(table->writer->CheckNoFileRows());
-      if (table->writer->frozen() == nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(table->writer->chunks().files().CheckNoRows());
+      if (table->writer->snapshots().frozen() == nullptr) {
         table->writer->ForgetOptimizer();
         return Status::Ok();
       }

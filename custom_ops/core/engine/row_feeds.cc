@@ -97,7 +97,7 @@ std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
     }
   };
   for (const Span<const int64_t>& some : keys) take(some);
-  take(table.writer->removed_by_update());
+  take(table.writer->removal().keys());
   return changed;
 }
 

@@ -197,7 +197,7 @@ int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table,
 
 // The row lies in the file before its address says so. The address of the row that it exchanges
 // records with comes second: after a kill between the two, a row in the file and one in the cache
-// have the same record, and the one in the cache does not need it (TableWriter::CheckRecords).
+// have the same record, and the one in the cache does not need it (FileRows::CheckRecords).
 Status RowCache::EmptySlot(const Leaving& leaving, const AddressAt& address_at) {
   CacheSlot* const slot = &slots_[leaving.slot];
   if (leaving.row != RecentRecords::kNone) {

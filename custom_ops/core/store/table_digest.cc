@@ -78,9 +78,10 @@ Result<uint64_t> TableDigest(OpenTable* table) {
   for (int64_t first = 0; first < rows; first += kBlockRows) {
     const int64_t count = std::min(kBlockRows, rows - first);
     TFHYBRID_RETURN_IF_ERROR(reader->ReadRows(first, count, keys.data(), embeddings.data()));
-    if (state > 0) TFHYBRID_RETURN_IF_ERROR(writer->ReadState(first, count, states.data()));
+    if (state > 0)
+      TFHYBRID_RETURN_IF_ERROR(writer->chunks().ReadState(first, count, states.data()));
     if (with_history) {
-      TFHYBRID_RETURN_IF_ERROR(writer->ReadHistory(first, count, histories.data()));
+      TFHYBRID_RETURN_IF_ERROR(writer->chunks().ReadHistory(first, count, histories.data()));
     }
     digest += RowsDigest(Span<const int64_t>(keys.data(), count), embeddings.data(), dim,
                          states.data(), state, with_history ? histories.data() : nullptr);

@@ -1,13 +1,10 @@
-// What a new leader finds in the pages of a dead one's rows that no leader has written.
-//
-// Whatever wrote to the store's files since, rows have no checksums: they would cost each update as
-// much as its optimizer. But updates leave traces that a zeroed or a foreign page has not.
+#include "core/store/table_pages.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "core/store/table_writer.h"
 #include "core/util/simd.h"
 
 namespace tfhybrid {
@@ -56,33 +53,33 @@ void ForEachPage(const float* values, int64_t count, const LookAt& look) {
 
 }  // namespace
 
-Status TableWriter::CheckPages() const {
-  if (in_files()) return Status::Ok();  // their records have checksums
-  std::vector<float> state(static_cast<size_t>(StateFloats()));
-  if (!state.empty()) InitializeState(optimizer_, dim(), state.data());
+Status CheckPages(const TablePage& page, const RowChunks& chunks) {
+  if (chunks.files().used()) return Status::Ok();  // their records have checksums
+  const int64_t state_floats = chunks.state_floats();
+  std::vector<float> state(static_cast<size_t>(state_floats));
+  if (!state.empty()) InitializeState(chunks.optimizer(), page.dim(), state.data());
   const bool zero_state =
       std::all_of(state.begin(), state.end(), [](float value) { return value == 0.0f; });
-  const bool zero_rows = MayBeZero(InitializerOf(table()->shape), optimizer_);
+  const bool zero_rows = MayBeZero(InitializerOf(page.shape()), chunks.optimizer());
   Status status;
   const auto check = [&](const char* what, const float* values, int64_t count, bool may_be_zero) {
     ForEachPage(values, count, [&](int64_t begin, int64_t end) {
       const Found found = Look(values + begin, end - begin);
       const bool lost = found.zero && !may_be_zero && end - begin >= kFewestFloats;
       if (!status.ok() || (found.plausible && !lost)) return;
-      status =
-          Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: a page of ", what,
-                        found.plausible ? " is zero" : " has numbers that no training comes to",
-                        ". Another program has written to ", paths_.Table(), " or beside it");
+      status = Status::Error(
+          StatusCode::kDataLoss, "Table '", page.name(), "' is damaged: a page of ", what,
+          found.plausible ? " is zero" : " has numbers that no training comes to",
+          ". Another program has written to ", page.paths().Table(), " or beside it");
     });
   };
-  for (int64_t chunk = 0, first = 0; first < rows(); ++chunk) {
-    const MappedChunk& its = chunks_[static_cast<size_t>(chunk)];
-    const int64_t count = std::min(locator_.ChunkRows(chunk), rows() - first);
-    check("embeddings", its.embeddings, count * dim(), zero_rows);
-    if (StateFloats() > 0) {
-      check("optimizer state", its.states, count * StateFloats(), zero_state);
-    }
-    first += locator_.ChunkRows(chunk);
+  int64_t chunk = 0, first = 0;
+  for (const FrozenTable::ChunkData& source : chunks.Sources()) {
+    const int64_t rows = page.locator().ChunkRows(chunk++);
+    const int64_t count = std::clamp<int64_t>(page.rows() - first, 0, rows);
+    check("embeddings", source.embeddings, count * page.dim(), zero_rows);
+    if (state_floats > 0) check("optimizer state", source.states, count * state_floats, zero_state);
+    first += rows;
   }
   return status;
 }

@@ -3,13 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
 #include "core/store/loading_mark.h"
-#include "core/util/copy_floats.h"
+#include "core/store/table_pages.h"
 #include "core/util/fault_point.h"
 #include "core/util/row_layout.h"
 
@@ -18,15 +20,23 @@ namespace {
 
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int kFirstChunkLog2 = 6;
-constexpr int64_t kFirstIndexSlots = 128;
 constexpr int64_t kInitialiseCostNs = 100;
 constexpr int64_t kNameCostNs = 10;
 constexpr int64_t kFindCostNs = 20;
-// Loaded at a time: what finds equal keys then fits into a core's second cache.
-constexpr int64_t kLoadedKeys = 16384;
 // Below it, decay() is multiplied by its inverse. Powers of two, so that no bit is lost, and far
 // enough from the ends of float that embeddings neither overflow nor vanish.
 constexpr double kLeastDecay = 0x1p-32;
+
+// A frequency and the step that it is of, stored at once.
+using CountWord = uint64_t __attribute__((may_alias));
+
+// What a row begins with in the update that makes it; the update itself then counts.
+RowHistory FreshHistory(const TablePage& page) {
+  const auto step = static_cast<uint32_t>(page.version() + 1);
+  // A waiting key is made and counted at once.
+  if (page.policy().kind == PolicyKind::kWaiting) return {1.0f, step, kNoTime};
+  return {static_cast<float>(std::max(1u, page.policy().admission) - 1), step, kNoTime};
+}
 
 // The largest power of two of rows whose embeddings, or the state of the optimizer with most of it,
 // fill one chunk.
@@ -127,7 +137,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   }
   std::unique_ptr<TableWriter> writer(
       new TableWriter(directory, std::move(file), std::move(tier), std::move(paths)));
-  const Status indexed = writer->BuildIndex(kFirstIndexSlots);
+  const Status indexed = writer->index_.Restart();
   if (!indexed.ok()) {
     unlink(temporary.c_str());
     return indexed;
@@ -139,17 +149,88 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   return writer;
 }
 
+Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& directory,
+                                                         uint64_t token,
+                                                         const std::string& table_name) {
+  TablePaths paths(directory, table_name);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile file,
+      OpenSegmentWritable(paths.Table(), {SegmentKind::kTable, token, 0}, sizeof(TableSegment)));
+  auto* const segment = reinterpret_cast<TableSegment*>(file.mutable_data());
+  TFHYBRID_RETURN_IF_ERROR(CheckTable(paths.Table(), *segment));
+  if (segment->counters.loading != 0) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", table_name,
+                         "' was being loaded when its leader died: its rows are old and new. Load "
+                         "it again");
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile tier, OpenTier(paths.Tier(), token, true));
+  std::unique_ptr<TableWriter> writer(
+      new TableWriter(directory, std::move(file), std::move(tier), std::move(paths)));
+  RowChunks& chunks = writer->chunks_;
+  TFHYBRID_RETURN_IF_ERROR(chunks.Attach());
+  TFHYBRID_RETURN_IF_ERROR(writer->index_.Attach());
+  chunks.RemoveUnfinished();
+  TFHYBRID_FAULT_POINT();
+  writer->index_.RemoveUnfinished();
+  TFHYBRID_RETURN_IF_ERROR(writer->removal_.Attach());
+  TFHYBRID_RETURN_IF_ERROR(chunks.files().CheckRecords(chunks.Capacity()));
+  TFHYBRID_RETURN_IF_ERROR(writer->index_.Complete());
+  TFHYBRID_RETURN_IF_ERROR(CheckPages(writer->page_, chunks));
+  // Where the dead leader was changing rows, they are settled before the first reader comes.
+  if (segment->counters.sequence % 2 != 0) writer->EndChange();
+  // A failure was the dead leader's: who waits for the next version shall not read of it.
+  __atomic_store_n(&segment->counters.failed, 0, __ATOMIC_RELEASE);
+  return writer;
+}
+
 TableWriter::TableWriter(const std::string& directory, MappedFile table, MappedFile tier,
                          TablePaths paths)
-    : directory_(directory),
-      table_(std::move(table)),
-      tier_(std::move(tier)),
-      paths_(std::move(paths)),
-      locator_(LocatorOf(reinterpret_cast<const TableSegment*>(table_.data())->shape)),
-      dim_(reinterpret_cast<const TableSegment*>(table_.data())->shape.dim) {}
+    : page_(directory, std::move(table), std::move(paths)),
+      chunks_(&page_, std::move(tier)),
+      snapshots_(&page_, &chunks_),
+      index_(&page_, &chunks_),
+      removal_(&page_, &chunks_, &index_, &snapshots_) {}
 
-std::string TableWriter::name() const {
-  return std::string(table()->shape.name, strnlen(table()->shape.name, kMaxTableName));
+Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
+  if (optimizer().kind != OptimizerKind::kNone) {
+    if (optimizer() == config) return Status::Ok();
+    return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
+                         "' already has an optimizer, with other settings");
+  }
+  TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
+  if ((config.flags & kEveryRow) != 0 && policy().kind != PolicyKind::kNone) {
+    return Status::Error(
+        StatusCode::kInvalidArgument, "Table '", name(),
+        "': every row is updated only where rows are neither admitted nor evicted");
+  }
+  TFHYBRID_RETURN_IF_ERROR(chunks_.files().CheckOptimizer(config));
+  // What was made ahead has no room for state.
+  index_.DropAhead();
+  chunks_.DropAhead();
+  chunks_.files().Drop();
+  TFHYBRID_RETURN_IF_ERROR(chunks_.SetOptimizer(config));
+  TableSegment* const segment = page_.segment();
+  segment->optimizer = config;
+  segment->optimizer.kind = OptimizerKind::kNone;
+  segment->optimizer_start = version();
+  TFHYBRID_FAULT_POINT();
+  // Last: a table that says which optimizer it has, has its numbers and its state.
+  StoreRelease(&segment->optimizer.kind, config.kind);
+  return Status::Ok();
+}
+
+void TableWriter::ForgetOptimizer() {
+  if (optimizer().kind == OptimizerKind::kNone) return;
+  index_.DropAhead();
+  chunks_.DropAhead();         // has room for state
+  snapshots_.ForgetChanges();  // the state of every row changes
+  TableSegment* const segment = page_.segment();
+  // First: state without an optimizer is damage, unless the table says this.
+  StoreRelease(&segment->optimizer_start, kReplaced);
+  TFHYBRID_FAULT_POINT();
+  StoreRelease(&segment->optimizer.kind, OptimizerKind::kNone);
+  TFHYBRID_FAULT_POINT();
+  chunks_.DropState();
 }
 
 void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
@@ -162,53 +243,62 @@ void TableWriter::FindOn(Span<const int64_t> keys, RowSet* set,
   set->missing.clear();
   const Span<int64_t> rows(set->rows);
   parallel_for(keys.size(), kFindCostNs, [&](int64_t begin, int64_t end) {
-    FindRows(keys.subspan(begin, end - begin), rows.subspan(begin, end - begin));
+    index_.FindBatch(keys.subspan(begin, end - begin), rows.subspan(begin, end - begin));
   });
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (set->rows[static_cast<size_t>(i)] == KeyIndex::kMissing) set->missing.push_back(i);
   }
 }
 
+Status TableWriter::Reserve(int64_t rows) {
+  TFHYBRID_RETURN_IF_ERROR(chunks_.Reserve(rows));
+  return index_.Reserve(rows);
+}
+
+int64_t TableWriter::Room() const {
+  const int64_t room = std::min(chunks_.Capacity(), index_.Room()) - rows();
+  return waiting_ == nullptr ? room : std::min(room, waiting_->Room());
+}
+
 void TableWriter::StartRows(Span<const int64_t> keys, const RowSet& set, int64_t first,
                             int64_t begin, int64_t end, RowStart start) {
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
-    const RowLocator::ChunkOffset at = locator_.Locate(first + i);
-    const TableRow row = Row(first + i);
+    const TableRow row = chunks_.Row(first + i);
     // Another row may have lain here.
-    if (policy().kind != PolicyKind::kNone) BeforeChange(first + i, row);
-    // Atomic for the index that is made in the background.
-    __atomic_store_n(&chunks_[static_cast<size_t>(at.chunk)].keys[at.offset], key,
-                     __ATOMIC_RELAXED);
+    if (policy().kind != PolicyKind::kNone) snapshots_.BeforeChange(first + i, row);
+    chunks_.SetKey(first + i, key);
     if (start == RowStart::kInitial) {
-      FreshEmbedding(key, Span<float>(row.embedding, dim()));
-      InitializeState(optimizer_, dim(), row.state);
+      FreshEmbedding(key, Span<float>(row.embedding, row.dim));
+      InitializeState(optimizer(), row.dim, row.state);
     }
-    if (row.history != nullptr) *row.history = FreshHistory();
+    if (row.history != nullptr) *row.history = FreshHistory(page_);
   }
 }
 
 void TableWriter::FreshEmbedding(int64_t key, Span<float> embedding) const {
-  const TableShape& shape = table()->shape;
+  const TableShape& shape = page_.shape();
   InitializeRow(InitializerOf(shape), shape.seed, key, embedding);
-  ScaleRow(static_cast<float>(initial_decay()), dim(), embedding.data());
+  ScaleRow(static_cast<float>(page_.initial_decay()), dim(), embedding.data());
 }
 
 void TableWriter::AddRows(int64_t count) {
+  TableCounters& counters = page_.counters();
   TFHYBRID_FAULT_POINT();
-  __atomic_store_n(&table()->counters.rows, static_cast<uint64_t>(rows() + count),
-                   __ATOMIC_RELEASE);
+  __atomic_store_n(&counters.rows, static_cast<uint64_t>(rows() + count), __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();
-  GrowAhead(count);
+  // Who loads can wait for what is needed, and may have no memory for more.
+  if (counters.loading != 0) return;
+  chunks_.GrowAhead(count);
+  index_.GrowAhead(count);
 }
 
 void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
   const auto position = [set](int64_t i) { return set->missing[static_cast<size_t>(i)]; };
-  index_freed_ += index_.InsertBatch(
+  index_.Insert(
       static_cast<int64_t>(set->missing.size()), first,
       [&](int64_t i) { return keys[position(i)]; },
       [&](int64_t i) {
-        if (!index_ahead_notes_.empty()) NoteForIndexAhead(keys[position(i)]);
         set->rows[static_cast<size_t>(position(i))] = first + i;
         TFHYBRID_FAULT_POINT();
       });
@@ -220,13 +310,13 @@ Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set, RowStar
   const auto count = static_cast<int64_t>(set->missing.size());
   const int64_t first = rows();
   TFHYBRID_RETURN_IF_ERROR(Reserve(first + count));
-  if (in_files()) {
+  if (chunks_.files().used()) {
     std::vector<int64_t> brought;
     for (const int64_t row : set->rows) {
       if (row != KeyIndex::kMissing) brought.push_back(row);
     }
     for (int64_t i = 0; i < count; ++i) brought.push_back(first + i);
-    TFHYBRID_RETURN_IF_ERROR(Bring(brought, parallel_for));
+    TFHYBRID_RETURN_IF_ERROR(chunks_.files().Bring(brought, parallel_for));
   }
   parallel_for(
       count, start == RowStart::kInitial ? kInitialiseCostNs : kNameCostNs,
@@ -236,31 +326,77 @@ Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set, RowStar
   return Status::Ok();
 }
 
+void TableWriter::CountWaiting(Span<const int64_t> keys, uint64_t step) {
+  RowSet set;
+  // Room is reserved.
+  const Status made = CreateMissing(keys, &set, RowStart::kInitial, RunInline);
+  assert(made.ok());
+  static_cast<void>(made);
+  for (const int64_t number : set.rows) {
+    const TableRow row = chunks_.Row(number);
+    const RowHistory next = {CountWith(*row.history, step), static_cast<uint32_t>(step), kNoTime};
+    snapshots_.BeforeChange(number, row);
+    CountWord word;
+    std::memcpy(&word, &next, sizeof(word));
+    // At once, so that a leader which is killed has counted it or has not.
+    __atomic_store_n(reinterpret_cast<CountWord*>(row.history), word, __ATOMIC_RELEASE);
+    TFHYBRID_FAULT_POINT();
+  }
+}
+
 void TableWriter::PublishVersion(uint64_t version) {
-  PublishWord(&table()->counters.version, version);
+  PublishWord(&page_.counters().version, version);
 }
 
 void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_factor,
                                 int64_t event_time) {
-  StoreRelease(&table()->counters.event_time, event_time);
-  StoreRelease(&table()->counters.decay, decay);
-  StoreRelease(&table()->counters.clip_factor, clip_factor);
+  TableCounters& counters = page_.counters();
+  StoreRelease(&counters.event_time, event_time);
+  StoreRelease(&counters.decay, decay);
+  StoreRelease(&counters.clip_factor, clip_factor);
   TFHYBRID_FAULT_POINT();
   PublishVersion(version);
 }
 
+void TableWriter::PublishFailure(const Status& why) {
+  TableCounters& counters = page_.counters();
+  std::strncpy(counters.failure, why.message().c_str(), kMaxFailure - 1);
+  // Release: whoever sees the code sees the message.
+  __atomic_store_n(&counters.failed, static_cast<uint64_t>(why.code()), __ATOMIC_RELEASE);
+  PublishWord(&counters.version, version());  // wakes the waiting, with the version they know
+  if (waiting_ != nullptr) waiting_->PublishFailure(why);
+}
+
 void TableWriter::ScaleRows(int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    ScaleRow(static_cast<float>(kLeastDecay), dim(), Row(row).embedding);
+    ScaleRow(static_cast<float>(kLeastDecay), dim(), chunks_.Row(row).embedding);
   }
 }
 
+// As many at a time as the cache holds. A block that cannot be brought is as it was.
+Status TableWriter::ScaleFileRows(const ParallelFor& parallel_for) {
+  std::vector<int64_t> block;
+  FileRows& files = chunks_.files();
+  while (normalized_ < rows()) {
+    const int64_t end = std::min(rows(), normalized_ + files.slots());
+    block.resize(static_cast<size_t>(end - normalized_));
+    std::iota(block.begin(), block.end(), normalized_);
+    TFHYBRID_RETURN_IF_ERROR(files.Bring(block, parallel_for));
+    parallel_for(end - normalized_, dim(), [&](int64_t first, int64_t last) {
+      ScaleRows(normalized_ + first, normalized_ + last);
+    });
+    normalized_ = end;
+  }
+  normalized_ = 0;
+  return Status::Ok();
+}
+
 Status TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
-  if (decay() >= kLeastDecay || frozen_ != nullptr) return Status::Ok();
+  if (page_.decay() >= kLeastDecay || snapshots_.frozen() != nullptr) return Status::Ok();
   // A leader that is killed here leaves rows that nobody can tell apart.
-  LoadingMark mark(table());
-  if (in_files()) {
-    const Status scaled = NormalizeFileRows(parallel_for);
+  LoadingMark mark(page_.segment());
+  if (chunks_.files().used()) {
+    const Status scaled = ScaleFileRows(parallel_for);
     if (!scaled.ok()) {
       if (normalized_ > 0) mark.Leave();
       return scaled;
@@ -269,180 +405,22 @@ Status TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
     parallel_for(rows(), dim(), [&](int64_t begin, int64_t end) { ScaleRows(begin, end); });
   }
   TFHYBRID_FAULT_POINT();
-  StoreRelease(&table()->counters.decay, decay() / kLeastDecay);
-  StoreRelease(&table()->counters.initial_decay, initial_decay() * kLeastDecay);
-  return Status::Ok();
-}
-
-void TableWriter::SetInitialDecay(double decay) {
-  StoreRelease(&table()->counters.decay, 1.0);
-  StoreRelease(&table()->counters.initial_decay, decay);
-}
-
-void TableWriter::SetEventTime(int64_t time) { StoreRelease(&table()->counters.event_time, time); }
-
-void TableWriter::PublishFailure(const Status& why) {
-  TableCounters& counters = table()->counters;
-  std::strncpy(counters.failure, why.message().c_str(), kMaxFailure - 1);
-  // Release: whoever sees the code sees the message.
-  __atomic_store_n(&counters.failed, static_cast<uint64_t>(why.code()), __ATOMIC_RELEASE);
-  PublishWord(&counters.version, version());  // wakes the waiting, with the version they know
-  if (waiting_ != nullptr) waiting_->PublishFailure(why);
-}
-
-Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
-                              const float* states, const RowHistory* histories,
-                              const ParallelFor& parallel_for) {
-  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  cursors_.Forget();
-  const LoadingMark mark(table());
-  // Nor more at a time than the cache of a table in files holds.
-  const int64_t max_keys =
-      in_files() ? std::clamp<int64_t>(CacheRows(), 1, kLoadedKeys) : kLoadedKeys;
-  WriteScratch scratch;
-  for (int64_t first = 0; first < keys.size(); first += max_keys) {
-    const int64_t count = std::min(max_keys, keys.size() - first);
-    TFHYBRID_RETURN_IF_ERROR(
-        WriteBlock(keys.subspan(first, count), embeddings + first * dim_,
-                   states == nullptr ? nullptr : states + first * state_floats_,
-                   histories == nullptr ? nullptr : histories + first, parallel_for, &scratch));
-  }
-  return Status::Ok();
-}
-
-Status TableWriter::WriteBlock(Span<const int64_t> keys, const float* embeddings,
-                               const float* states, const RowHistory* histories,
-                               const ParallelFor& parallel_for, WriteScratch* scratch) {
-  UniqueKeys& unique = scratch->unique;
-  std::vector<int64_t>& sources = scratch->sources;
-  RowSet& set = scratch->set;
-  unique.Reset(keys.size());
-  sources.resize(static_cast<size_t>(keys.size()));
-  for (int64_t i = 0; i < keys.size(); ++i) {
-    sources[static_cast<size_t>(unique.Number(keys[i]))] = i;
-  }
-  TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, RowStart::kBlank, parallel_for));
-  const auto decay = static_cast<float>(this->decay());
-  const RowHistory now = {static_cast<float>(std::max(1u, policy().admission)),
-                          static_cast<uint32_t>(version()), event_time()};
-  parallel_for(unique.size(), dim(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const TableRow row = Row(set.rows[static_cast<size_t>(i)]);
-      const int64_t source = sources[static_cast<size_t>(i)];
-      CopyFloats(embeddings + source * row.dim, row.dim, row.embedding);
-      ScaleRow(1.0f / decay, row.dim, row.embedding);
-      TFHYBRID_FAULT_POINT();
-      if (states == nullptr) {
-        InitializeState(optimizer_, row.dim, row.state);
-      } else {
-        CopyFloats(states + source * row.state_floats, row.state_floats, row.state);
-      }
-      if (row.history != nullptr) *row.history = histories != nullptr ? histories[source] : now;
-    }
-  });
-  return Status::Ok();
-}
-
-Status TableWriter::Clear() {
-  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  cursors_.Forget();
-  const LoadingMark mark(table());
-  DropAhead();
-  const uint64_t rows_before = table()->counters.rows;
-  __atomic_store_n(&table()->counters.rows, 0, __ATOMIC_RELEASE);
-  TFHYBRID_FAULT_POINT();
-  const Status built = BuildIndex(kFirstIndexSlots);
-  if (!built.ok()) {
-    __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
-    return built;
-  }
-  DropTier();
-  __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
-  SetInitialDecay(1.0);
-  SetEventTime(kNoTime);
-  return Status::Ok();
-}
-
-Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(const std::string& cursor,
-                                                         bool only_changed) {
-  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  std::vector<FrozenTable::ChunkData> sources;
-  for (const MappedChunk& chunk : chunks_) {
-    sources.push_back(
-        {chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.addresses});
-  }
-  // Decay changes all rows at every step.
-  const Changes* const changes = cursors_.Find(cursor);
-  const bool partly = changes != nullptr && only_changed && optimizer_.weight_decay == 0.0;
-  const FrozenTable::Snapshot snapshot = {rows(), version(), decay(), initial_decay(),
-                                          event_time()};
-  frozen_ = std::make_shared<FrozenTable>(snapshot, locator_, dim_, state_floats_, sources,
-                                          row_tier_, partly ? changes->rows.get() : nullptr,
-                                          partly ? changes->removed : std::vector<int64_t>());
-  taken_from_ = cursor;
-  taken_ = cursors_.Take(cursor, rows());
-  return frozen_;
-}
-
-void TableWriter::ReturnChanges() {
-  cursors_.Return(taken_from_, std::move(taken_));
-  taken_ = {};
-}
-
-Status TableWriter::CheckNotFrozen() const {
-  if (frozen_ == nullptr) return Status::Ok();
-  return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
-                       "' is being saved: wait until its checkpoint is complete");
-}
-
-Status TableWriter::CheckRange(int64_t first, int64_t count) const {
-  if (first >= 0 && count >= 0 && count <= rows() - first) return Status::Ok();
-  return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows(),
-                       " rows. Received: first=", first, ", count=", count);
-}
-
-Status TableWriter::ReadStateOf(int64_t row, float* record, float* state) const {
-  if (!in_files()) {
-    CopyFloats(Row(row).state, state_floats_, state);
-    return Status::Ok();
-  }
-  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(AddressAtRow(row), record));
-  CopyFloats(record + dim_, state_floats_, state);
+  StoreRelease(&page_.counters().decay, page_.decay() / kLeastDecay);
+  StoreRelease(&page_.counters().initial_decay, page_.initial_decay() * kLeastDecay);
   return Status::Ok();
 }
 
 Status TableWriter::ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const {
   RowSet set;
   Find(keys, &set);
-  std::vector<float> record(static_cast<size_t>(RecordFloats()));
+  const int64_t state_floats = chunks_.state_floats();
   for (int64_t i = 0; i < keys.size(); ++i) {
     const int64_t row = set.rows[static_cast<size_t>(i)];
     if (row == KeyIndex::kMissing) continue;
-    if (states != nullptr && state_floats_ > 0) {
-      TFHYBRID_RETURN_IF_ERROR(ReadStateOf(row, record.data(), states + i * state_floats_));
+    if (states != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(chunks_.ReadState(row, 1, states + i * state_floats));
     }
-    if (histories != nullptr && policy().kind != PolicyKind::kNone) {
-      TFHYBRID_RETURN_IF_ERROR(ReadHistory(row, 1, histories + i));
-    }
-  }
-  return Status::Ok();
-}
-
-Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {
-  TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
-  const int64_t width = StateFloats();
-  std::vector<float> record(static_cast<size_t>(RecordFloats()));
-  for (int64_t i = 0; width > 0 && i < count; ++i) {
-    TFHYBRID_RETURN_IF_ERROR(ReadStateOf(first + i, record.data(), states + i * width));
-  }
-  return Status::Ok();
-}
-
-Status TableWriter::ReadHistory(int64_t first, int64_t count, RowHistory* histories) const {
-  TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
-  for (int64_t i = 0; policy().kind != PolicyKind::kNone && i < count; ++i) {
-    const RowLocator::ChunkOffset at = locator_.Locate(first + i);
-    histories[i] = chunks_[static_cast<size_t>(at.chunk)].histories[at.offset];
+    if (histories != nullptr) TFHYBRID_RETURN_IF_ERROR(chunks_.ReadHistory(row, 1, histories + i));
   }
   return Status::Ok();
 }

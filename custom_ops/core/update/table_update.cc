@@ -82,8 +82,8 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
   joint_ = JointOf(messages);
   starts_.clear();
   for (const TableWriter* table : tables) {
-    starts_.push_back(
-        {table->rows(), {table->version() + 1, std::max(table->event_time(), joint_.event_time)}});
+    const int64_t time = std::max(table->page().event_time(), joint_.event_time);
+    starts_.push_back({table->rows(), {table->version() + 1, time}});
   }
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
@@ -147,7 +147,7 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
     }
     // A step of which nothing is applied does not decay either.
     beginnings.push_back(
-        {starts_[t].moment.step, tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
+        {starts_[t].moment.step, tables[t]->page().decay() * (Applies() ? 1.0 - shrinkage : 1.0),
          static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate, clip_factors[t]});
   }
   journal_.Begin(beginnings);
@@ -248,7 +248,7 @@ void TableUpdate::Admit(const TableWriter& table, const Start& start, UpdateUnit
     const bool is_new = unit->rows.rows[static_cast<size_t>(positions[i])] == KeyIndex::kMissing;
     const float count = waits == KeyIndex::kMissing
                             ? 1.0f
-                            : CountWith(*waiting->Row(waits).history, start.moment.step);
+                            : CountWith(*waiting->chunks().Row(waits).history, start.moment.step);
     if (is_new && count < static_cast<float>(table.policy().admission)) {
       unit->waiting.push_back(candidates[i]);
       continue;
@@ -280,7 +280,7 @@ Status TableUpdate::BringRows(const std::vector<TableWriter*>& tables,
                               const ParallelFor& parallel_for) const {
   std::vector<int64_t> rows;
   for (size_t t = 0; t < tables.size(); ++t) {
-    if (!tables[t]->in_files()) continue;
+    if (!tables[t]->chunks().files().used()) continue;
     rows.clear();
     for (const UpdateUnit& unit : units_) {
       if (unit.table != t) continue;
@@ -289,7 +289,7 @@ Status TableUpdate::BringRows(const std::vector<TableWriter*>& tables,
       }
       for (int64_t i = 0; i < MissingOf(unit); ++i) rows.push_back(unit.first + i);
     }
-    TFHYBRID_RETURN_IF_ERROR(tables[t]->Bring(rows, parallel_for));
+    TFHYBRID_RETURN_IF_ERROR(tables[t]->chunks().files().Bring(rows, parallel_for));
   }
   return Status::Ok();
 }
@@ -328,7 +328,7 @@ void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
     RowUpdate update = Gradients(*tables[t]);
     update.optimizer =
         PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
-                    static_cast<int64_t>(beginning.version - tables[t]->optimizer_start()));
+                    static_cast<int64_t>(beginning.version - tables[t]->page().optimizer_start()));
     update.clip_factor = beginning.clip_factor;
     update.decay_after = static_cast<float>(beginning.decay);
     row_updates_.push_back(update);
@@ -367,7 +367,7 @@ SquareSum TableUpdate::SquaresOf(const UpdateUnit& unit, const TableWriter& tabl
     if (is_new) {
       table.FreshEmbedding(unit.merged.keys()[i], fresh);
     } else {
-      embedding = table.Row(number).embedding;
+      embedding = table.chunks().Row(number).embedding;
     }
     const Reduced reduced = GradientOf(unit, i, dim, scratch.data());
     RowGradient(update, dim, reduced.sum, reduced.scale, embedding, gradient);
@@ -381,7 +381,7 @@ RowUpdate TableUpdate::Gradients(const TableWriter& table) const {
   RowUpdate update;
   update.optimizer.config = table.optimizer();
   if (settings.clipping == Clipping::kValue) update.clip_value = settings.clip_limit;
-  update.decay_before = static_cast<float>(table.decay());
+  update.decay_before = static_cast<float>(table.page().decay());
   return update;
 }
 
@@ -410,10 +410,10 @@ void TableUpdate::Settle(const std::vector<TableWriter*>& tables, const Parallel
       TableWriter* const waiting = tables[t]->waiting();
       if (waiting != nullptr) {
         CountWaiting(t, waiting);
-        waiting->Remove(waiting->FindExpired(now, 1.0));
+        waiting->removal().Remove(waiting->removal().FindExpired(now, 1.0));
       }
       const double decay = journal_.beginning(static_cast<int64_t>(t)).decay;
-      tables[t]->Remove(tables[t]->FindExpired(now, decay));
+      tables[t]->removal().Remove(tables[t]->removal().FindExpired(now, decay));
     }
   });
 }
@@ -427,7 +427,7 @@ void TableUpdate::CountWaiting(size_t table, TableWriter* waiting) {
     waiting->Find(unit.admitted, &set);
     rows.insert(rows.end(), set.rows.begin(), set.rows.end());
   }
-  waiting->Remove(std::move(rows));
+  waiting->removal().Remove(std::move(rows));
 }
 
 void TableUpdate::Publish(const std::vector<TableWriter*>& tables) {
@@ -455,6 +455,7 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
   ForEachPart(starts, begin, lane_end, [&](size_t u, int64_t first, int64_t last) {
     const UpdateUnit& unit = units_[u];
     const TableWriter& table = *tables[unit.table];
+    const RowChunks& chunks = table.chunks();
     scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
     float* const changed = scratch.data() + MergedKeys::ScratchFloats(table.dim());
     const RowUpdate& update = row_updates_[unit.table];
@@ -462,15 +463,15 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
     const Moment& now = starts_[unit.table].moment;
     for (int64_t i = first; i < last; ++i) {
       const auto ahead = static_cast<size_t>(std::min(i + kRowsAhead, last - 1));
-      if (unit.rows.rows[ahead] != KeyIndex::kMissing) table.FetchRow(unit.rows.rows[ahead]);
+      if (unit.rows.rows[ahead] != KeyIndex::kMissing) chunks.FetchRow(unit.rows.rows[ahead]);
       const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
       if (number == KeyIndex::kMissing) {
         journal.Disarm();
         continue;
       }
-      const TableRow row = table.Row(number);
+      const TableRow row = chunks.Row(number);
       journal.Undo(row);
-      table.BeforeChange(number, row);
+      table.snapshots().BeforeChange(number, row);
       const Reduced reduced = GradientOf(unit, i, row.dim, scratch.data());
       TFHYBRID_FAULT_POINT();
       journal.Arm(row);

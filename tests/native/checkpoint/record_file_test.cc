@@ -94,7 +94,7 @@ TEST_F(RecordFileTest, LoadedRowsHaveFreshState) {
   const RecordSchema schema = {0, 24, 0, 8};
   ASSERT_OK(LoadRecordFile(Write(schema, {1, 2}), schema, writer_.get(), RunInline));
   std::vector<float> states(2 * kDim);
-  ASSERT_OK(writer_->ReadState(0, 2, states.data()));
+  ASSERT_OK(writer_->chunks().ReadState(0, 2, states.data()));
   EXPECT_EQ(std::vector<float>(2 * kDim, 0.1f), states);
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/store/store.h"
 #include "core/store/table_digest.h"
+#include "core/store/table_loader.h"
 #include "core/util/crc32c.h"
 #include "shm/child_process.h"
 #include "store/segment_files.h"
@@ -36,7 +37,8 @@ class TableFileTest : public TableFixture {
     std::vector<float> embeddings(static_cast<size_t>(rows * kDim));
     for (size_t i = 0; i < embeddings.size(); ++i) embeddings[i] = static_cast<float>(i % 1001);
     std::vector<float> states(embeddings.size() * 2, 0.25f);
-    EXPECT_OK(table->writer->WriteRows(keys, embeddings.data(), states.data(), nullptr, RunInline));
+    EXPECT_OK(TableLoader(table->writer.get())
+                  .WriteRows(keys, embeddings.data(), states.data(), nullptr, RunInline));
     table->reader = Open("t");
     return table;
   }
@@ -47,7 +49,7 @@ class TableFileTest : public TableFixture {
 
 TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
   const auto table = Filled(kRows);
-  const auto frozen = table->writer->Freeze("test", false);
+  const auto frozen = table->writer->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   ASSERT_EQ(2, frozen.value()->parts());
   uint64_t digest = 0;
@@ -76,12 +78,12 @@ TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
 
 TEST_F(TableFileTest, DescribedIsWhatWouldBeWritten) {
   const auto table = Filled(kRows);
-  const auto described = table->writer->Freeze("test", false);
+  const auto described = table->writer->snapshots().Freeze("test", false);
   ASSERT_OK(described);
   const auto wanted = DescribeTableFile(described.value().get(), 1);
   ASSERT_OK(wanted);
-  table->writer->Thaw();
-  const auto frozen = table->writer->Freeze("test", false);
+  table->writer->snapshots().Thaw();
+  const auto frozen = table->writer->snapshots().Freeze("test", false);
   const auto written = WriteTableFile(frozen.value().get(), 1, Path(1));
   ASSERT_OK(written);
   EXPECT_EQ(wanted.value().rows, written.value().rows);
@@ -92,7 +94,7 @@ TEST_F(TableFileTest, DescribedIsWhatWouldBeWritten) {
 
 TEST_F(TableFileTest, EmptyTableHasNone) {
   const auto table = Filled(0);
-  const auto frozen = table->writer->Freeze("test", false);
+  const auto frozen = table->writer->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   EXPECT_EQ(0, frozen.value()->parts());
   ExpectError(WriteTableFile(frozen.value().get(), 0, Path(0)).status(),
@@ -101,7 +103,7 @@ TEST_F(TableFileTest, EmptyTableHasNone) {
 
 TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
   const auto table = Filled(3);
-  const auto frozen = table->writer->Freeze("test", false);
+  const auto frozen = table->writer->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   const std::string nowhere = directory_.File("none/file");
   ExpectError(WriteTableFile(frozen.value().get(), 0, nowhere).status(), StatusCode::kSystem,
@@ -111,7 +113,7 @@ TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
 TEST_F(TableFileTest, FileThatIsNotCompleteIsRemoved) {
   RunInChild([&] {
     const auto table = Filled(3);
-    const auto frozen = table->writer->Freeze("test", false);
+    const auto frozen = table->writer->snapshots().Freeze("test", false);
     ASSERT_OK(frozen);
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {10000, 10000};

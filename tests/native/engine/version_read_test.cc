@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/engine/held_writers.h"
+#include "core/store/table_loader.h"
 #include "engine/engine_job.h"
 #include "shm/child_process.h"
 #include "shm/status_asserts.h"
@@ -174,10 +175,10 @@ TEST_F(VersionReadTest, LoadingIsAChangeToo) {
   const uint64_t written = reader.Sequence();
   EXPECT_EQ(0u, written % 2);
   const std::vector<int64_t> gone = {5};
-  ASSERT_OK(writer->RemoveKeys(gone));
+  ASSERT_OK(TableLoader(writer).RemoveKeys(gone));
   EXPECT_FALSE(reader.SequenceIs(written));
   const uint64_t removed = reader.Sequence();
-  ASSERT_OK(writer->Clear());
+  ASSERT_OK(TableLoader(writer).Clear());
   EXPECT_FALSE(reader.SequenceIs(removed));
   EXPECT_TRUE(reader.WaitForQuiet(0));
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/checkpoint/record_file.h"
+#include "core/store/table_loader.h"
 #include "core/store/table_reader.h"
 #include "fuzz/fuzz_input.h"
 #include "shm/temporary_directory.h"
@@ -46,7 +47,7 @@ void LoadOne(FuzzInput input) {
   schema.embedding_offset = input.Take<int8_t>();
   const std::string content = input.TakeRest();
   WriteFile(directory.File("records"), content);
-  if (!writer->Clear().ok()) std::abort();
+  if (!TableLoader(writer).Clear().ok()) std::abort();
   const Result<int64_t> loaded =
       LoadRecordFile(directory.File("records"), schema, writer, RunInline);
   if (!loaded.ok()) return;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "core/store/table_reader.h"
 #include "core/store/table_writer.h"
 #include "fuzz/patches.h"
@@ -50,7 +51,7 @@ Files ValidTable() {
   Must(writer->SetOptimizer(optimizer));
   const std::vector<int64_t> keys = Keys(kRows);
   const std::vector<float> rows(kRows * kDim, 0.5f);
-  Must(writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
+  Must(TableLoader(writer.get()).WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
   return ReadFiles(directory.path());
 }
 
@@ -77,9 +78,9 @@ void Recover(const std::string& directory) {
   TableWriter* writer = attached.value().get();
   const std::vector<int64_t> keys = KeysFor(writer->dim());
   const std::vector<float> rows(keys.size() * static_cast<size_t>(writer->dim()), 1.0f);
-  std::vector<float> states(static_cast<size_t>(writer->rows() * writer->StateFloats()));
-  Must(writer->ReadState(0, writer->rows(), states.data()));
-  Ignore(writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
+  std::vector<float> states(static_cast<size_t>(writer->rows() * writer->chunks().state_floats()));
+  Must(writer->chunks().ReadState(0, writer->rows(), states.data()));
+  Ignore(TableLoader(writer).WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
   writer->PublishVersion(writer->version() + 1);
 }
 

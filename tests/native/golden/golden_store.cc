@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "core/update/host_update.h"
 #include "shm/status_asserts.h"
 
@@ -26,7 +27,8 @@ void WriteGoldenRows(TableWriter* table) {
     embeddings.push_back(static_cast<float>(i) / 8 - 1);
     accumulators.push_back(static_cast<float>(i) / 16);
   }
-  EXPECT_OK(table->WriteRows(kWritten, embeddings.data(), accumulators.data(), nullptr, RunInline));
+  EXPECT_OK(TableLoader(table).WriteRows(kWritten, embeddings.data(), accumulators.data(), nullptr,
+                                         RunInline));
 }
 
 void FillGoldenMessage(const MessageBuilder& message) {

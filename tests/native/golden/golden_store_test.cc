@@ -118,7 +118,7 @@ TEST_F(GoldenStoreTest, EveryStateIsReadByANewLeader) {
   EXPECT_EQ(1e-7f, writer.value()->optimizer().epsilon);
   for (size_t i = 0; i < std::size(kGoldenRows); ++i) {
     float state[kGoldenDim];
-    ASSERT_OK(writer.value()->ReadState(static_cast<int64_t>(i), 1, state));
+    ASSERT_OK(writer.value()->chunks().ReadState(static_cast<int64_t>(i), 1, state));
     EXPECT_EQ(0, std::memcmp(kGoldenRows[i].accumulator, state, sizeof(state))) << i;
   }
 }

@@ -8,6 +8,7 @@
 
 #include "core/compute/bags.h"
 #include "core/compute/row_update.h"
+#include "core/store/table_loader.h"
 #include "store/table_fixture.h"
 
 namespace tfhybrid::decay_test {
@@ -61,7 +62,7 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   ASSERT_OK(reader_->LookupBags(Span<const int64_t>(keys), {Combiner::kSum, splits}, 0, 200,
                                 RowCursor<float>(bags.data(), RowLayout::Array(5), 0)));
   EXPECT_EQ(rows, bags);
-  const auto freezing = writer_->Freeze("test", false);
+  const auto freezing = writer_->snapshots().Freeze("test", false);
   ASSERT_OK(freezing);
   EXPECT_EQ(0.7, freezing.value()->decay());
   Decay(0.1);
@@ -77,9 +78,9 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
 
 TEST_F(DecayTest, NothingIsLeftOutOfADeltaBecauseAllRowsChange) {
   ASSERT_OK(CreateRows(writer_.get(), {1, 2, 3}));
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   Decay(0.9);
-  const auto frozen = writer_->Freeze("test", true);
+  const auto frozen = writer_->snapshots().Freeze("test", true);
   ASSERT_OK(frozen);
   EXPECT_TRUE(frozen.value()->whole());
 }
@@ -89,9 +90,9 @@ TEST_F(DecayTest, RowsThatAreWrittenAreWorthWhatWasWritten) {
   const std::vector<float> rows = {1, 2, 3, 4, 5};
   ASSERT_OK(WriteRows(writer_.get(), {9}, rows));
   EXPECT_EQ(rows, Lookup(reader_.get(), {9}));
-  ASSERT_OK(writer_->Clear());
+  ASSERT_OK(TableLoader(writer_.get()).Clear());
   EXPECT_EQ(1.0, reader_->decay());
-  writer_->SetInitialDecay(0.2);
+  TableLoader(writer_.get()).SetInitialDecay(0.2);
   EXPECT_EQ(InitialTimes(0.2f, {9}), Lookup(reader_.get(), {9}));
   ASSERT_OK(CreateRows(writer_.get(), {9}));
   EXPECT_EQ(InitialTimes(0.2f, {9}), Lookup(reader_.get(), {9}));
@@ -102,21 +103,21 @@ TEST_F(DecayTest, NormalizingChangesNoBitThatIsRead) {
   Decay(0x1.23456p-31);
   const std::vector<float> not_yet = Lookup(reader_.get(), KeysBetween(0, 2000));
   ASSERT_OK(writer_->NormalizeDecay(RunInline));
-  EXPECT_EQ(0x1.23456p-31, writer_->decay());
+  EXPECT_EQ(0x1.23456p-31, writer_->page().decay());
   // Rows as an update writes them: of normal size.
   for (int64_t row = 0; row < 1000; ++row) {
-    ScaleRow(0x1p31f, 5, writer_->Row(row).embedding);
+    ScaleRow(0x1p31f, 5, writer_->chunks().Row(row).embedding);
   }
   Decay(0x1.23456p-33);
   const std::vector<float> before = Lookup(reader_.get(), KeysBetween(0, 2000));
-  const auto frozen = writer_->Freeze("test", false);
+  const auto frozen = writer_->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   ASSERT_OK(writer_->NormalizeDecay(RunInline));  // not while a checkpoint reads the rows
-  EXPECT_EQ(0x1.23456p-33, writer_->decay());
-  writer_->Thaw();
+  EXPECT_EQ(0x1.23456p-33, writer_->page().decay());
+  writer_->snapshots().Thaw();
   ASSERT_OK(writer_->NormalizeDecay(RunInline));
-  EXPECT_EQ(0x1.23456p-1, writer_->decay());
-  EXPECT_EQ(0x1p-32, writer_->initial_decay());
+  EXPECT_EQ(0x1.23456p-1, writer_->page().decay());
+  EXPECT_EQ(0x1p-32, writer_->page().initial_decay());
   EXPECT_EQ(0x1.23456p-33, reader_->decay());
   EXPECT_EQ(before, Lookup(reader_.get(), KeysBetween(0, 2000)));
   ASSERT_OK(CreateRows(writer_.get(), KeysBetween(1000, 2000)));
@@ -128,7 +129,7 @@ TEST_F(DecayTest, NextLeaderFindsTheDecay) {
   writer_ = nullptr;
   auto next = TableWriter::Attach(directory_.path(), kToken, config_.name);
   ASSERT_OK(next);
-  EXPECT_EQ(0.3, next.value()->decay());
+  EXPECT_EQ(0.3, next.value()->page().decay());
   EXPECT_EQ(0.5, next.value()->optimizer().weight_decay);
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "store/table_fixture.h"
 
 namespace tfhybrid::frozen_table_test {
@@ -31,16 +32,16 @@ class FrozenTableTest : public TableFixture {
 
   // As an update does.
   void Change(int64_t row, float stamp) {
-    writer_->BeforeChange(row, writer_->Row(row));
+    writer_->snapshots().BeforeChange(row, writer_->chunks().Row(row));
     Stamp(row, stamp);
   }
   void Stamp(int64_t row, float stamp) {
-    const TableRow at = writer_->Row(row);
+    const TableRow at = writer_->chunks().Row(row);
     std::fill_n(at.embedding, at.dim, stamp);
     std::fill_n(at.state, at.state_floats, -stamp);
   }
   std::shared_ptr<FrozenTable> Freeze(bool only_changed = false) {
-    auto frozen = writer_->Freeze("test", only_changed);
+    auto frozen = writer_->snapshots().Freeze("test", only_changed);
     EXPECT_OK(frozen);
     return frozen.Take();
   }
@@ -102,13 +103,13 @@ TEST_F(FrozenTableTest, UpdatesGoOnWhileItIsRead) {
     ExpectAllAsFrozen(frozen.get());
     stop = true;
     for (std::thread& thread : updating) thread.join();
-    writer_->Thaw();
+    writer_->snapshots().Thaw();
     for (int64_t row = 0; row < kRows; ++row) Stamp(row, 1);
   }
 }
 
 TEST_F(FrozenTableTest, OnlyWhatChangedIsReadIfAskedFor) {
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   for (const int64_t row : {63, 64, 2047, 2048, 4165}) Change(row, 2);
   ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 2)));
   for (const int64_t row : {kRows, kRows + 1}) Stamp(row, 2);
@@ -121,53 +122,53 @@ TEST_F(FrozenTableTest, OnlyWhatChangedIsReadIfAskedFor) {
 }
 
 TEST_F(FrozenTableTest, FreezingBeginsToTrackAnew) {
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   Change(1, 2);
   Freeze();
   Change(2, 2);
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   ExpectPart(Freeze(true).get(), 0, {2}, 2);
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   EXPECT_EQ(0, Freeze(true)->parts());
 }
 
 TEST_F(FrozenTableTest, CursorsDoNotTakeEachOthersMarks) {
-  writer_->TrackChanges("test");
-  writer_->TrackChanges("other");
+  writer_->snapshots().Track("test");
+  writer_->snapshots().Track("other");
   Change(1, 2);
   ExpectPart(Freeze(true).get(), 0, {1}, 2);
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   Change(2, 2);
-  const auto other = writer_->Freeze("other", true);
+  const auto other = writer_->snapshots().Freeze("other", true);
   ExpectPart(other.value().get(), 0, {1, 2}, 2);
-  writer_->Thaw();
-  const auto nobody = writer_->Freeze("", false);
+  writer_->snapshots().Thaw();
+  const auto nobody = writer_->snapshots().Freeze("", false);
   EXPECT_TRUE(nobody.value()->whole());
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   ExpectPart(Freeze(true).get(), 0, {2}, 2);
 }
 
 TEST_F(FrozenTableTest, WhatIsReturnedIsReadAgain) {
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   Change(1, 2);
   Change(64, 2);
   Freeze(true);
   ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 70)));
   for (int64_t row = kRows; row < kRows + 70; ++row) Stamp(row, 2);
   Change(2, 2);
-  writer_->ReturnChanges();
-  writer_->ReturnChanges();  // there is nothing left
-  writer_->Thaw();
+  writer_->snapshots().ReturnChanges();
+  writer_->snapshots().ReturnChanges();  // there is nothing left
+  writer_->snapshots().Thaw();
   std::vector<int64_t> wanted = {1, 2, 64};
   for (int64_t key = kRows; key < kRows + 70; ++key) wanted.push_back(key);
   ExpectPart(Freeze(true).get(), 0, wanted, 2);
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   EXPECT_EQ(0, Freeze(true)->parts());
-  writer_->ReturnChanges();
+  writer_->snapshots().ReturnChanges();
 }
 
 TEST_F(FrozenTableTest, ManyChangedRowsAreInPartsThatShareNoChunk) {
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   for (int64_t row = 1; row < kRows; ++row) Change(row, 2);
   const auto frozen = Freeze(true);
   ASSERT_EQ(3, frozen->parts());
@@ -178,15 +179,15 @@ TEST_F(FrozenTableTest, ManyChangedRowsAreInPartsThatShareNoChunk) {
 
 TEST_F(FrozenTableTest, AllRowsAreReadWhereChangesAreNotTracked) {
   EXPECT_TRUE(Freeze(true)->whole());
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   const std::vector<int64_t> keys = {5};
   const std::vector<float> row(kDim);
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   ASSERT_OK(WriteRows(writer_.get(), keys, row));
   EXPECT_TRUE(Freeze(true)->whole());
-  writer_->Thaw();
-  writer_->TrackChanges("test");
-  ASSERT_OK(writer_->Clear());
+  writer_->snapshots().Thaw();
+  writer_->snapshots().Track("test");
+  ASSERT_OK(TableLoader(writer_.get()).Clear());
   EXPECT_TRUE(Freeze(true)->whole());
 }
 
@@ -209,7 +210,7 @@ class FrozenForgettingTest : public TableFixture {
     RowSet set;
     ASSERT_OK(writer_->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     for (size_t i = 0; i < keys.size(); ++i) {
-      const TableRow row = writer_->Row(set.rows[i]);
+      const TableRow row = writer_->chunks().Row(set.rows[i]);
       std::fill_n(row.embedding, 2, static_cast<float>(keys[i]));
       std::fill_n(row.state, 2, static_cast<float>(keys[i]) / 2);
       row.history->last_time = -keys[i];
@@ -218,7 +219,7 @@ class FrozenForgettingTest : public TableFixture {
   void RemoveKeys(const std::vector<int64_t>& keys) {
     RowSet set;
     writer_->Find(keys, &set);
-    writer_->Remove(set.rows);
+    writer_->removal().Remove(set.rows);
   }
 
   // All keys that it has; that rows belong to them is expected.
@@ -248,14 +249,14 @@ class FrozenForgettingTest : public TableFixture {
 };
 
 TEST_F(FrozenForgettingTest, RemovedRowsAndThoseInTheirPlaceAreReadAsTheyWere) {
-  const auto frozen = writer_->Freeze("test", false);
+  const auto frozen = writer_->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   RemoveKeys(KeysBetween(0, 250));
   AddRows(1000, 1280);
   RemoveKeys({1000, 1001, 299});
   EXPECT_EQ(SetOf(KeysBetween(0, kCount)), KeysIn(frozen.value().get()));
-  writer_->Thaw();
-  const auto now = writer_->Freeze("test", false);
+  writer_->snapshots().Thaw();
+  const auto now = writer_->snapshots().Freeze("test", false);
   ASSERT_OK(now);
   std::set<int64_t> wanted = SetOf(KeysBetween(250, 299));
   for (int64_t key = 1002; key < 1280; ++key) wanted.insert(key);
@@ -263,17 +264,17 @@ TEST_F(FrozenForgettingTest, RemovedRowsAndThoseInTheirPlaceAreReadAsTheyWere) {
 }
 
 TEST_F(FrozenForgettingTest, WhatWasRemovedSinceIsTold) {
-  writer_->TrackChanges("test");
+  writer_->snapshots().Track("test");
   RemoveKeys({5, 298, 299});
   AddRows(5, 6);
   AddRows(700, 702);
-  const auto frozen = writer_->Freeze("test", true);
+  const auto frozen = writer_->snapshots().Freeze("test", true);
   ASSERT_OK(frozen);
   EXPECT_EQ(SetOf({5, 298, 299}), SetOf(frozen.value()->removed()));
   // The row that took the place of key 5 has moved, which counts as a change.
   EXPECT_EQ(SetOf({5, 297, 700, 701}), KeysIn(frozen.value().get()));
-  writer_->Thaw();
-  const auto again = writer_->Freeze("test", true);
+  writer_->snapshots().Thaw();
+  const auto again = writer_->snapshots().Freeze("test", true);
   ASSERT_OK(again);
   EXPECT_TRUE(again.value()->removed().empty());
   EXPECT_EQ(0, again.value()->parts());
@@ -285,24 +286,25 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
   const std::vector<float> row(kDim);
   ExpectError(WriteRows(writer_.get(), keys, row), StatusCode::kFailedPrecondition,
               {"Table 't' is being saved"});
-  ExpectError(writer_->Clear(), StatusCode::kFailedPrecondition, {"is being saved"});
-  ExpectError(writer_->Freeze("test", false).status(), StatusCode::kFailedPrecondition,
+  ExpectError(TableLoader(writer_.get()).Clear(), StatusCode::kFailedPrecondition,
+              {"is being saved"});
+  ExpectError(writer_->snapshots().Freeze("test", false).status(), StatusCode::kFailedPrecondition,
               {"is being saved"});
   ExpectAllAsFrozen(frozen.get());
-  writer_->Thaw();
+  writer_->snapshots().Thaw();
   EXPECT_OK(WriteRows(writer_.get(), keys, row));
-  EXPECT_OK(writer_->Clear());
+  EXPECT_OK(TableLoader(writer_.get()).Clear());
 }
 
 TEST_F(FrozenTableTest, EmptyTableIsFrozenToo) {
   const auto empty = Create(ConfigOf("empty", 2));
   for (const bool only_changed : {false, true}) {
-    empty->TrackChanges("test");
-    const auto frozen = empty->Freeze("test", only_changed);
+    empty->snapshots().Track("test");
+    const auto frozen = empty->snapshots().Freeze("test", only_changed);
     ASSERT_OK(frozen);
     EXPECT_EQ(0, frozen.value()->table_rows());
     EXPECT_EQ(0, frozen.value()->parts());
-    empty->Thaw();
+    empty->snapshots().Thaw();
   }
 }
 

@@ -95,7 +95,7 @@ class RowExchangeTest : public TableFixture {
   }
   static Status Bring(TableWriter* writer, int64_t first, int64_t end) {
     for (int64_t step = first; step < end; ++step) {
-      TFHYBRID_RETURN_IF_ERROR(writer->Bring(BatchOf(step), RunInline));
+      TFHYBRID_RETURN_IF_ERROR(writer->chunks().files().Bring(BatchOf(step), RunInline));
     }
     return Status::Ok();
   }
@@ -142,7 +142,7 @@ class RowExchangeTest : public TableFixture {
   // Rows that leave exchange records with rows that stay, each with another one, or keep theirs.
   void BringAndExpectPairs(TableWriter* writer, const std::vector<int64_t>& rows, Exchanges* seen) {
     const auto before = Addresses();
-    ASSERT_OK(writer->Bring(rows, RunInline));
+    ASSERT_OK(writer->chunks().files().Bring(rows, RunInline));
     const auto after = Addresses();
     for (size_t row = 0; row < before.size(); ++row) {
       if (!IsCached(before[row]) || IsCached(after[row])) continue;
@@ -195,7 +195,7 @@ TEST_F(RowExchangeTest, ARowExchangesWithOneOtherAtATime) {
     const std::vector<int64_t> again(rows.begin(), rows.begin() + 2);
     RowSet set;
     writer->Find(again, &set);
-    writer->Remove(set.rows);
+    writer->removal().Remove(set.rows);
     std::vector<float> values;
     for (const int64_t key : again) values.insert(values.end(), kDim, static_cast<float>(key));
     ASSERT_OK(WriteRows(writer.get(), again, values));
@@ -210,7 +210,7 @@ TEST_F(RowExchangeTest, RecordsStayWithRowsWhereTheCacheIsReplacedAtOnce) {
   const auto writer = CreateFilled();
   const auto before = Records();
   for (int64_t first = 0; first < 60; first += kSlots) {
-    ASSERT_OK(writer->Bring(KeysBetween(first, first + kSlots), RunInline));
+    ASSERT_OK(writer->chunks().files().Bring(KeysBetween(first, first + kSlots), RunInline));
   }
   EXPECT_EQ(before, Records());
   ExpectWhole();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "store/table_fixture.h"
 
 namespace tfhybrid::table_digest_test {
@@ -27,7 +28,8 @@ class TableDigestTest : public TableFixture {
     std::vector<float> rows;
     for (const int64_t key : keys) rows.insert(rows.end(), 3, static_cast<float>(key % 1000));
     const std::vector<float> states(rows.size(), state);
-    EXPECT_OK(table->writer->WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
+    EXPECT_OK(TableLoader(table->writer.get())
+                  .WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
   }
   static uint64_t Digest(OpenTable* table) {
     const Result<uint64_t> digest = TableDigest(table);
@@ -55,7 +57,7 @@ TEST_F(TableDigestTest, ChangesWithKeyEmbeddingAndState) {
   const std::vector<int64_t> keys = {2};
   const float moved[] = {2, 3, 2};
   const float states[] = {0, 0, 0};
-  ASSERT_OK(table->writer->WriteRows(keys, moved, states, nullptr, RunInline));
+  ASSERT_OK(TableLoader(table->writer.get()).WriteRows(keys, moved, states, nullptr, RunInline));
   EXPECT_NE(digest, Digest(table.get()));
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "core/store/table_reader.h"
 #include "core/store/table_writer.h"
 #include "shm/status_asserts.h"
@@ -51,7 +52,7 @@ inline std::vector<float> InitialRows(const TableConfig& config, const std::vect
 // Embeddings for keys, the optimizer's state fresh.
 inline Status WriteRows(TableWriter* writer, const std::vector<int64_t>& keys,
                         const std::vector<float>& rows) {
-  return writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline);
+  return TableLoader(writer).WriteRows(keys, rows.data(), nullptr, nullptr, RunInline);
 }
 
 class TableFixture : public testing::Test {
@@ -86,7 +87,7 @@ class TableFixture : public testing::Test {
     const OptimizerStep step = PrepareStep(writer->optimizer(), learning_rate,
                                            static_cast<int64_t>(writer->version()) + 1);
     for (size_t i = 0; i < keys.size(); ++i) {
-      const TableRow row = writer->Row(set.rows[i]);
+      const TableRow row = writer->chunks().Row(set.rows[i]);
       ApplyRow(step, row.dim, gradients.data() + static_cast<int64_t>(i) * row.dim, scale,
                row.embedding, row.state);
     }

@@ -18,6 +18,7 @@
 #include "core/store/store.h"
 #include "core/store/store_files.h"
 #include "core/store/table_digest.h"
+#include "core/store/table_loader.h"
 #include "store/table_fixture.h"
 #include "tier/failing_calls.h"
 
@@ -45,8 +46,8 @@ class TableTierTest : public TableFixture {
     RowSet set;
     TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     for (const int64_t number : set.rows) {
-      const TableRow row = writer->Row(number);
-      writer->BeforeChange(number, row);
+      const TableRow row = writer->chunks().Row(number);
+      writer->snapshots().BeforeChange(number, row);
       for (int64_t i = 0; i < row.dim; ++i) row.embedding[i] += by * static_cast<float>(i + 1);
       for (int64_t i = 0; i < row.state_floats; ++i) row.state[i] -= by;
     }
@@ -68,7 +69,7 @@ class TableTierTest : public TableFixture {
                      std::vector<float>(numbers)};
       const auto reader = Open(writers[which]->name());
       ASSERT_OK(reader->ReadRows(0, rows, read[which].keys.data(), read[which].embeddings.data()));
-      ASSERT_OK(writers[which]->ReadState(0, rows, read[which].states.data()));
+      ASSERT_OK(writers[which]->chunks().ReadState(0, rows, read[which].states.data()));
       EXPECT_EQ(read[which].embeddings, Lookup(reader.get(), read[which].keys));
     }
     EXPECT_EQ(read[1].keys, read[0].keys);
@@ -162,7 +163,7 @@ TEST_F(TableTierTest, ATableThatIsClearedBeginsAnew) {
   const auto writer = CreateTrained(FileConfig("t", 20));
   const auto reader = Open("t");
   for (int64_t step = 0; step < 9; ++step) ASSERT_OK(Change(writer.get(), BatchOf(step), 1));
-  ASSERT_OK(writer->Clear());
+  ASSERT_OK(TableLoader(writer.get()).Clear());
   EXPECT_NE(0, access(RowsPath("t").c_str(), F_OK));
   EXPECT_EQ(InitialRows(ConfigOf("t", kDim), BatchOf(3)), Lookup(reader.get(), BatchOf(3)));
   ASSERT_OK(Change(writer.get(), BatchOf(1), 0));
@@ -179,8 +180,8 @@ TEST_F(TableTierTest, WhatIsFrozenIsReadAsItWas) {
   std::vector<float> wanted(keys.size() * kDim), wanted_states(wanted.size());
   std::vector<float> embeddings(wanted.size()), states(wanted.size());
   ASSERT_OK(Open("t")->ReadRows(0, rows, wanted_keys.data(), wanted.data()));
-  ASSERT_OK(writer->ReadState(0, rows, wanted_states.data()));
-  const auto frozen = writer->Freeze("test", false);
+  ASSERT_OK(writer->chunks().ReadState(0, rows, wanted_states.data()));
+  const auto frozen = writer->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
   for (int64_t step = 10; step < 40; ++step) ASSERT_OK(Change(writer.get(), BatchOf(step), 1));
   ASSERT_EQ(1, frozen.value()->parts());
@@ -279,16 +280,16 @@ TEST_F(TableTierTest, RowsThatAreRemovedLeaveTheirRecordsToOthers) {
     for (int which = 0; which < 2; ++which) {
       TableWriter* const its = writers[which];
       ASSERT_OK(Change(its, BatchOf(step), 1));
-      const auto made = its->Freeze("test", false);
+      const auto made = its->snapshots().Freeze("test", false);
       ASSERT_OK(made);
       frozen[which] = made.value();
       std::vector<int64_t> going;
       for (int64_t row = step % 3; row < its->rows(); row += 7) going.push_back(row);
-      its->Remove(going);
+      its->removal().Remove(going);
       ASSERT_OK(Change(its, BatchOf(step * 5 + 1), 2));
     }
     ExpectEqualFrozen(frozen[0].get(), frozen[1].get());
-    for (TableWriter* its : writers) its->Thaw();
+    for (TableWriter* its : writers) its->snapshots().Thaw();
     ExpectEqualTables(writer.get(), in_memory.get());
     if (step % 11 == 3) {
       writer = nullptr;
@@ -310,16 +311,16 @@ TEST_F(TableTierTest, ABadRecordOfARowThatGoesFailsTheCheckpointAlone) {
   ASSERT_OK(Change(writer.get(), KeysBetween(0, 10), 1));
   ASSERT_OK(Change(writer.get(), KeysBetween(10, 20), 1));
   SpoilRecord("t", 3);
-  const auto frozen = writer->Freeze("test", false);
+  const auto frozen = writer->snapshots().Freeze("test", false);
   ASSERT_OK(frozen);
-  writer->Remove({3});
+  writer->removal().Remove({3});
   std::vector<int64_t> keys(20);
   std::vector<float> embeddings(20 * kDim), states(20 * kDim);
   std::vector<RowHistory> histories(20);
   ExpectError(
       frozen.value()->Read(0, {keys.data(), embeddings.data(), states.data(), histories.data()}),
       StatusCode::kDataLoss, {"Record 3 of ", RowsPath("t").c_str()});
-  writer->Thaw();
+  writer->snapshots().Thaw();
   EXPECT_EQ(19, writer->rows());
   ASSERT_OK(Change(writer.get(), KeysBetween(3, 9), 1));
 }
@@ -340,7 +341,7 @@ TEST_F(TableTierTest, DecayComesBackNearOneWhereRowsDoNotFit) {
   ExpectError(TableWriter::Attach(directory_.path(), kToken, "t").status(), StatusCode::kDataLoss,
               {"Table 't'"});
   ASSERT_OK(writer->NormalizeDecay(RunInline));
-  EXPECT_EQ(0x1p-1, writer->decay());
+  EXPECT_EQ(0x1p-1, writer->page().decay());
   EXPECT_EQ(before, Lookup(Open("t").get(), keys));
 }
 
@@ -407,7 +408,7 @@ TEST_F(TableTierTest, LookupsBesideUpdatesReadWholeRows) {
     for (int64_t i = 0; i < 6; ++i) brought.push_back((step * 7 + i * 11) % 60);
     std::sort(brought.begin(), brought.end());
     brought.erase(std::unique(brought.begin(), brought.end()), brought.end());
-    EXPECT_OK(writer->Bring(brought, RunInline));
+    EXPECT_OK(writer->chunks().files().Bring(brought, RunInline));
   }
   done = true;
   reading.join();

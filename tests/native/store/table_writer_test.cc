@@ -17,6 +17,7 @@
 
 #include "compute/optimizer_configs.h"
 #include "core/shm/mapped_file.h"
+#include "core/store/table_loader.h"
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
 
@@ -73,7 +74,7 @@ class TableOptimizerTest : public TableFixture, public testing::WithParamInterfa
     std::vector<int64_t> keys(static_cast<size_t>(rows));
     std::vector<float> embeddings(keys.size() * dim), states(keys.size() * width);
     ASSERT_OK(reader->ReadRows(0, rows, keys.data(), embeddings.data()));
-    ASSERT_OK(writer.ReadState(0, rows, states.data()));
+    ASSERT_OK(writer.chunks().ReadState(0, rows, states.data()));
     EXPECT_EQ(embeddings, Lookup(reader, keys));
     for (size_t i = 0; i < keys.size(); ++i) {
       const PlainTable::Row& row = plain.rows().at(keys[i]);
@@ -199,16 +200,17 @@ TEST_F(TableWriterTest, LastOfEqualKeysIsWritten) {
   const std::vector<int64_t> keys = {5, 6, 5, 7, 5, 6};
   const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
   const std::vector<float> states = {1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6};
-  ASSERT_OK(writer->WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
+  ASSERT_OK(
+      TableLoader(writer.get()).WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
   EXPECT_EQ(3, writer->rows());
   EXPECT_EQ((std::vector<float>{5, 6, 4}), Lookup(Open("item").get(), {5, 6, 7}));
   std::vector<float> read(6);
-  ASSERT_OK(writer->ReadState(0, 3, read.data()));
+  ASSERT_OK(writer->chunks().ReadState(0, 3, read.data()));
   EXPECT_EQ((std::vector<float>{5, 5, 6, 6, 4, 4}), read);
 
   // Without states the rows start afresh.
   ASSERT_OK(WriteRows(writer.get(), {6}, {rows[0]}));
-  ASSERT_OK(writer->ReadState(1, 1, read.data()));
+  ASSERT_OK(writer->chunks().ReadState(1, 1, read.data()));
   EXPECT_EQ((std::vector<float>{0, 0, 6, 6, 4, 4}), read);
 }
 
@@ -242,7 +244,7 @@ TEST_F(TableWriterTest, ReadStateRefusesRowsThatAreNotThere) {
   ASSERT_OK(CreateRows(writer.get(), {1, 2}));
   const int64_t wrong[][2] = {{-1, 1}, {0, -1}, {0, 3}, {2, 1}, {1, kMaxKey}, {kMaxKey, 1}};
   for (const auto& [first, count] : wrong) {
-    ExpectError(writer->ReadState(first, count, nullptr), StatusCode::kInvalidArgument,
+    ExpectError(writer->chunks().ReadState(first, count, nullptr), StatusCode::kInvalidArgument,
                 {"2 rows", "Received: first=" + std::to_string(first)});
   }
 }
@@ -255,7 +257,7 @@ TEST_F(TableWriterTest, ClearedTableReadsInitialValuesAndGrowsAgain) {
   const std::vector<float> rows(2000, 7.0f);
   ASSERT_OK(WriteRows(writer.get(), keys, rows));
   EXPECT_EQ(rows, Lookup(reader.get(), keys));
-  ASSERT_OK(writer->Clear());
+  ASSERT_OK(TableLoader(writer.get()).Clear());
   EXPECT_EQ(0, reader->Stats().rows);
   EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys));
   ASSERT_OK(CreateRows(writer.get(), KeysBetween(500, 1500)));
@@ -337,7 +339,8 @@ TEST_F(TableWriterTest, ClearThatFindsNoRoomLeavesTheTableAsItWas) {
     ASSERT_OK(WriteRows(writer.get(), KeysBetween(0, 10), rows));
     const int64_t room = AvailableBytes(directory_.path());
     ASSERT_OK(MappedFile::Create(directory_.File("filler"), room, "a test"));
-    ExpectError(writer->Clear(), StatusCode::kResourceExhausted, {"table 'item'"});
+    ExpectError(TableLoader(writer.get()).Clear(), StatusCode::kResourceExhausted,
+                {"table 'item'"});
     EXPECT_EQ(rows, Lookup(Open("item").get(), KeysBetween(0, 10)));
   });
   if (!impossible.empty()) GTEST_SKIP() << impossible;

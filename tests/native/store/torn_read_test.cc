@@ -43,7 +43,7 @@ void Grow(TableWriter* writer) {
   EXPECT_OK(writer->Reserve(first + kStepRows));
   writer->Initialise(keys, set, first, 0, kStepRows);
   for (const int64_t key : keys) {
-    const TableRow row = writer->Row(key);
+    const TableRow row = writer->chunks().Row(key);
     std::fill_n(row.embedding, row.dim, static_cast<float>(key));
   }
   writer->AddRows(kStepRows);

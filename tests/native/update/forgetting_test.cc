@@ -133,7 +133,8 @@ TEST_F(ForgettingTest, RowsLieTheSameInEveryReplica) {
     for (size_t table = 0; table < plan.tables.size(); ++table) {
       const TableWriter& writer = *Table(table).writer;
       keys.emplace_back();
-      for (int64_t row = 0; row < writer.rows(); ++row) keys.back().push_back(writer.KeyOf(row));
+      for (int64_t row = 0; row < writer.rows(); ++row)
+        keys.back().push_back(writer.chunks().KeyOf(row));
     }
   };
   note();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/store/table_loader.h"
 #include "update/recovery_fixture.h"
 
 namespace tfhybrid::interrupted_table_test {
@@ -47,14 +48,14 @@ TEST_F(InterruptedTableTest, LoadedTableIsRefused) {
 }
 
 TEST_F(InterruptedTableTest, ClearedTableIsRefused) {
-  const int64_t kills = KillEverywhere([](TrainingJob* job) { EXPECT_OK(WriterOf(job)->Clear()); },
-                                       ExpectBeingLoaded);
+  const int64_t kills = KillEverywhere(
+      [](TrainingJob* job) { EXPECT_OK(TableLoader(WriterOf(job)).Clear()); }, ExpectBeingLoaded);
   EXPECT_GE(kills, 4);
 }
 
 TEST_F(InterruptedTableTest, LoadThatEndedIsKept) {
   EXPECT_FALSE(KilledAt(0, SmallPlan(), 2, [](TrainingJob* job) {
-    EXPECT_OK(WriterOf(job)->Clear());
+    EXPECT_OK(TableLoader(WriterOf(job)).Clear());
     EXPECT_OK(WriteRows(WriterOf(job), {1, 2}, std::vector<float>(32, 4.0f)));
   }));
   const auto store = Recover().Take();
@@ -84,7 +85,7 @@ TEST_F(InterruptedTableTest, OptimizerIsThereOrNot) {
         const auto table = recovered.value()->Find("late");
         EXPECT_OK(table->writer->SetOptimizer(adagrad));
         std::vector<float> states(200 * 4);
-        EXPECT_OK(table->writer->ReadState(0, 200, states.data()));
+        EXPECT_OK(table->writer->chunks().ReadState(0, 200, states.data()));
         EXPECT_EQ(std::vector<float>(states.size(), 0.1f), states);
       },
       [&](TrainingJob* job) {
@@ -108,14 +109,14 @@ TEST_F(InterruptedTableTest, OptimizerIsTheOldOneOrCanBeReplaced) {
         ASSERT_OK(recovered);
         TableWriter* const writer = recovered.value()->Find("adam")->writer.get();
         if (writer->optimizer().kind == OptimizerKind::kAdam) {
-          EXPECT_EQ(0u, writer->optimizer_start());
+          EXPECT_EQ(0u, writer->page().optimizer_start());
           writer->ForgetOptimizer();
         }
         EXPECT_OK(writer->SetOptimizer(adagrad));
         EXPECT_GT(writer->version(), 0u);
-        EXPECT_EQ(writer->version(), writer->optimizer_start());
+        EXPECT_EQ(writer->version(), writer->page().optimizer_start());
         std::vector<float> states(static_cast<size_t>(writer->rows() * writer->dim()));
-        EXPECT_OK(writer->ReadState(0, writer->rows(), states.data()));
+        EXPECT_OK(writer->chunks().ReadState(0, writer->rows(), states.data()));
         EXPECT_EQ(std::vector<float>(states.size(), 0.1f), states);
       });
   EXPECT_GE(kills, 5);

@@ -50,7 +50,7 @@ class TableUpdateTest : public TableFixture {
     const std::string path = directory_.path() + "/update" + std::to_string(updates_++);
     int64_t row_floats = 0;
     for (const TableWriter* table : tables) {
-      row_floats = std::max(row_floats, table->dim() + table->StateFloats());
+      row_floats = std::max(row_floats, table->dim() + table->chunks().state_floats());
     }
     auto journal = UpdateJournal::Create(
         path, kToken, SettingsOf(std::move(hosts), reduction, tables), row_floats);
@@ -278,7 +278,7 @@ TEST_F(TableUpdateTest, AStepOfWhichNothingIsAppliedDecaysNothing) {
     messages[0].header.samples = samples;
     messages[0].header.skip = skip;
     EXPECT_OK(Run(&update, messages, {0.5f}, {table.get()}));
-    return table->decay();
+    return table->page().decay();
   };
   EXPECT_EQ(0.75, decay_after(1, 0));
   EXPECT_EQ(0.75, decay_after(1, 1));
@@ -298,7 +298,7 @@ TEST_F(TableUpdateTest, ALearningRateTooLargeForTheDecayChangesNothing) {
                 {"'item'", "weight_decay must be below 1", "times 2"});
   }
   EXPECT_EQ(0u, table->version());
-  EXPECT_EQ(1.0, table->decay());
+  EXPECT_EQ(1.0, table->page().decay());
 }
 
 TEST_F(TableUpdateTest, ReductionsHaveNames) {

@@ -174,14 +174,14 @@ inline std::string HistoryDifference(const TableWriter& writer, const PolicyMode
   }
   std::ostringstream difference;
   for (int64_t row = 0; row < writer.rows(); ++row) {
-    const int64_t key = writer.KeyOf(row);
+    const int64_t key = writer.chunks().KeyOf(row);
     const auto found = wanted.find(key);
     if (found == wanted.end()) {
       difference << "history of the foreign key " << key << "; ";
       continue;
     }
     const PolicyModel::Past& past = found->second;
-    const RowHistory& history = *writer.Row(row).history;
+    const RowHistory& history = *writer.chunks().Row(row).history;
     if (Frequency(writer.policy(), history, now) !=
             static_cast<float>(model.Frequency(past, now)) ||
         history.last_step != static_cast<uint32_t>(past.steps.back()) ||
@@ -198,7 +198,7 @@ inline std::string PolicyDifference(const TableWriter& writer, const TrainingMod
   if (writer.policy().kind == PolicyKind::kNone) return "";
   const PolicyModel& policy = model.policy(table);
   std::string difference = HistoryDifference(writer, policy, policy.rows(), model.now(), true);
-  if (writer.event_time() != model.now().time) difference += "event time; ";
+  if (writer.page().event_time() != model.now().time) difference += "event time; ";
   if (writer.waiting() == nullptr) return difference;
   // Without a half-life, as those of the model that wait are of one step each.
   PolicyModel plain{RowPolicy()};
@@ -223,13 +223,13 @@ inline std::string TableDifference(const OpenTable& open, const TrainingModel& m
     return difference.str();
   }
   const auto keys_size = static_cast<size_t>(count);
-  const int64_t state_floats = open.writer->StateFloats();
+  const int64_t state_floats = open.writer->chunks().state_floats();
   std::vector<int64_t> keys(keys_size);
   std::vector<float> rows(keys_size * static_cast<size_t>(dim)), looked_up(rows.size());
   std::vector<float> states(keys_size * static_cast<size_t>(state_floats));
   for (const Status& status : {open.reader->ReadRows(0, count, keys.data(), rows.data()),
                                open.reader->Lookup(keys, looked_up.data()),
-                               open.writer->ReadState(0, count, states.data())}) {
+                               open.writer->chunks().ReadState(0, count, states.data())}) {
     if (!status.ok()) return status.message();
   }
   std::set<int64_t> seen(keys.begin(), keys.end());
@@ -261,9 +261,8 @@ inline std::string FileName(const TableReader& reader) {
   return path.substr(1, path.rfind('.') - 1);
 }
 
-// What a table that has just grown may be making ahead (store/table_growth.cc).
+// What a table that has just grown may be making ahead (store/row_chunks.h, store/growing_index.h).
 inline void EraseMadeAhead(const TableReader& reader, std::set<std::string>* files) {
-  constexpr int64_t kWorthAThread = int64_t{1} << 20;
   const std::string name = FileName(reader);
   const TableStats stats = reader.Stats();
   const int64_t rows = LocatorOf(reader.shape()).ChunkRows(stats.chunks);

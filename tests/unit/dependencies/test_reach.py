@@ -31,7 +31,7 @@ def graph() -> Graph:
             "tests/native/compute/bags_test.cc",
         ),
         (
-            "custom_ops/core/store/table_growth.cc",
+            "custom_ops/core/store/growing_index.cc",
             "tests/native/store/table_writer_test.cc",
             "tests/native/shm/numa_test.cc",
         ),
