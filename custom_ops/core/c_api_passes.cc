@@ -21,6 +21,7 @@ tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const
                                          const int64_t* counts, const int64_t* const* keys,
                                          const int32_t* const* batch_of) {
   std::vector<Engine::PassKeys> requested;
+  requested.reserve(static_cast<size_t>(std::max(tables, 0)));
   for (int t = 0; t < tables; ++t) {
     requested.push_back({names[t], {keys[t], counts[t]}, batch_of[t]});
   }

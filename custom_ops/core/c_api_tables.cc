@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "core/engine/worker_threads.h"
 #include "core/store/table_digest.h"
 #include "core/store/table_loader.h"
+#include "core/util/mutex.h"
 #include "core/util/parallel.h"
 
 namespace tfhybrid {
@@ -52,7 +52,7 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
                            "Only the leader (local rank 0) writes ", "table '", name, "'");
     }
     TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*table, table->posted));
-    const std::lock_guard<std::mutex> guard(table->writing);
+    const MutexLock guard(table->writing);
     return body(table->writer.get());
   });
 }
@@ -211,7 +211,7 @@ int tfhybrid_table_read_rows(int64_t engine, const char* table, int64_t first, i
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
-    const std::lock_guard<std::mutex> guard(open->writing);
+    const tfhybrid::MutexLock guard(open->writing);
     if (states != nullptr) {
       TFHYBRID_RETURN_IF_ERROR(open->writer->chunks().ReadState(first, count, states));
     }
@@ -229,7 +229,7 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
     TFHYBRID_RETURN_IF_ERROR(open->reader->Lookup(wanted, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
-    const std::lock_guard<std::mutex> guard(open->writing);
+    const tfhybrid::MutexLock guard(open->writing);
     return open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
   });
 }
@@ -290,7 +290,7 @@ int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t versi
   return tfhybrid::WithTable(engine, table,
                              [&](const tfhybrid::Engine* its, tfhybrid::OpenTable* open) -> Status {
                                if (open->writer != nullptr) {
-                                 const std::lock_guard<std::mutex> guard(open->writing);
+                                 const tfhybrid::MutexLock guard(open->writing);
                                  open->writer->page().SetOptimizerStart(optimizer_start);
                                  open->writer->PublishVersion(version);
                                }
@@ -360,7 +360,7 @@ int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, c
         std::shared_ptr<tfhybrid::FrozenTable> frozen;
         {
           // Only for a moment: updates continue while the file is written.
-          const std::lock_guard<std::mutex> guard(open->writing);
+          const tfhybrid::MutexLock guard(open->writing);
           if (open->writer != nullptr) frozen = open->writer->snapshots().frozen();
         }
         if (frozen == nullptr) {
@@ -391,7 +391,7 @@ int tfhybrid_table_removed_keys(int64_t engine, const char* table, int64_t* keys
 int tfhybrid_table_thaw(int64_t engine, const char* table) {
   return tfhybrid::WithTable(engine, table,
                              [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
-                               const std::lock_guard<std::mutex> guard(open->writing);
+                               const tfhybrid::MutexLock guard(open->writing);
                                if (open->writer != nullptr) open->writer->snapshots().Thaw();
                                return Status::Ok();
                              });

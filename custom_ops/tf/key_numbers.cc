@@ -87,13 +87,13 @@ Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList
     std::copy(found.begin(), found.end(), tensor->flat<int64_t>().data());
     made.distinct.push_back(Int64sOf(*tensor));
   }
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   idle_.push_back(std::move(unique));
   return made;
 }
 
 KeyNumbers::Scratch KeyNumbers::TakeScratch() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (idle_.empty()) return Scratch(features_.size());
   Scratch scratch = std::move(idle_.back());
   idle_.pop_back();

@@ -5,11 +5,11 @@
 #define TFHYBRID_TF_KEY_NUMBERS_H_
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/compute/unique_keys.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -58,8 +58,8 @@ class KeyNumbers {
   std::vector<size_t> table_of_;
   std::vector<std::vector<int>> features_;  // of each table
   int first_output_ = 0;
-  std::mutex mutex_;
-  std::vector<Scratch> idle_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Scratch> idle_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 // Sets the shapes of these outputs, of which the first is number `output`; keys begin at `input`.

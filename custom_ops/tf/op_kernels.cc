@@ -19,7 +19,7 @@ absl::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {
 }
 
 Result<TablesInUse> NamedTables::Get(const std::vector<int64_t>& dims) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, EngineOf(number_));
   TablesInUse found = {engine, {}};
   found.tables.reserve(names_.size());

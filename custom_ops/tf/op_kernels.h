@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/engine/engine.h"
 #include "core/store/store.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -45,9 +45,9 @@ class NamedTables {
  private:
   int64_t number_ = 0;  // of the engine
   std::vector<std::string> names_;
-  std::mutex mutex_;
-  std::weak_ptr<Engine> engine_;                  // guarded by mutex_; where tables_ are from
-  std::vector<std::weak_ptr<OpenTable>> tables_;  // guarded by mutex_
+  Mutex mutex_;
+  std::weak_ptr<Engine> engine_ TFHYBRID_GUARDED_BY(mutex_);  // where tables_ are from
+  std::vector<std::weak_ptr<OpenTable>> tables_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 // The update that an op is a part of.

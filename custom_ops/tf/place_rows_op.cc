@@ -115,6 +115,7 @@ class PlaceRowsOp : public NamedTablesKernel {
                            "held is a number. Received: ", held->shape().DebugString());
     }
     std::vector<DeviceLookup::Feature> features;
+    features.reserve(static_cast<size_t>(keys.size()));
     for (int i = 0; i < keys.size(); ++i) {
       features.push_back(
           {Int64sOf(keys[i]), static_cast<size_t>(table_of_[static_cast<size_t>(i)])});

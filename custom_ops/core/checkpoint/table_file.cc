@@ -12,6 +12,7 @@
 #include "core/shm/huge_buffer.h"
 #include "core/store/table_digest.h"
 #include "core/util/crc32c.h"
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -53,7 +54,7 @@ std::string Header(const FrozenTable& table, int64_t rows) {
 Status Failed(const std::string& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   return Status::Error(full ? StatusCode::kResourceExhausted : StatusCode::kSystem, "Cannot write ",
-                       path, ": ", std::strerror(error));
+                       path, ": ", SystemMessage(error));
 }
 
 // Returns 0 or errno. Writing to the disk starts at once, not after everything was handed over.

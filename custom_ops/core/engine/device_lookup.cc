@@ -1,9 +1,9 @@
 #include "core/engine/device_lookup.h"
 
 #include <atomic>
-#include <mutex>
 
 #include "core/util/copy_floats.h"
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 namespace {
@@ -49,6 +49,7 @@ Result<std::shared_ptr<DeviceLookup>> DeviceLookup::Plan(Engine* engine, const O
 
 Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
   std::vector<FeatureRead> reads;
+  reads.reserve(tables_.size());
   for (const TableLookup& lookup : tables_) {
     reads.push_back(
         {lookup.table, engine_->AllocationOf(lookup.table->reader->name()), lookup.requested.keys});
@@ -62,12 +63,12 @@ Status DeviceLookup::Read(const ParallelFor& parallel_for) {
   for (const TableLookup& lookup : tables_)
     rows += static_cast<int64_t>(lookup.requested.keys.size());
   const auto tables = static_cast<int64_t>(tables_.size());
-  std::mutex mutex;
+  Mutex mutex;
   Status failure;  // guarded by mutex
   parallel_for(tables, kRowCostNs * (rows / tables + 1), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const Status read = ReadTable(static_cast<size_t>(t));
-      const std::lock_guard<std::mutex> guard(mutex);
+      const MutexLock guard(mutex);
       if (failure.ok()) failure = read;
     }
   });

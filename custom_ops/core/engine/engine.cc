@@ -212,7 +212,7 @@ Status Engine::ForgetOptimizer(OpenTable* table) {
   if (table->writer == nullptr) return Status::Ok();
   for (;;) {
     {
-      const std::lock_guard<std::mutex> writing(table->writing);
+      const MutexLock writing(table->writing);
       TFHYBRID_RETURN_IF_ERROR(table->writer->chunks().files().CheckNoRows());
       if (table->writer->snapshots().frozen() == nullptr) {
         table->writer->ForgetOptimizer();

@@ -1,9 +1,10 @@
 #include "core/engine/engine_registry.h"
 
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 namespace {
@@ -15,8 +16,8 @@ struct Entry {
 };
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<Entry> entries;  // by number, from 1; guarded by mutex
+  Mutex mutex;
+  std::vector<Entry> entries TFHYBRID_GUARDED_BY(mutex);  // by number, from 1
 };
 
 // Never destroyed: kernels may still ask while the process exits.
@@ -25,8 +26,8 @@ Registry& TheRegistry() {
   return *registry;
 }
 
-// Null where the number was never given. REQUIRES: the registry's mutex is held.
-Entry* Find(int64_t number) {
+// Null where the number was never given.
+Entry* Find(int64_t number) TFHYBRID_REQUIRES(TheRegistry().mutex) {
   std::vector<Entry>& entries = TheRegistry().entries;
   const bool given = number >= 1 && number <= static_cast<int64_t>(entries.size());
   return given ? &entries[static_cast<size_t>(number - 1)] : nullptr;
@@ -42,7 +43,7 @@ Result<int64_t> ReserveEngine(Topology topology) {
                          topology.hosts.size(), " entries, none of them host ", topology.host,
                          ", and ", topology.nodes, " nodes");
   }
-  const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+  const MutexLock guard(TheRegistry().mutex);
   TheRegistry().entries.push_back({std::move(topology), false, nullptr});
   return static_cast<int64_t>(TheRegistry().entries.size());
 }
@@ -51,7 +52,7 @@ Status OpenEngine(int64_t number,
                   const std::function<Result<std::shared_ptr<Engine>>(const Topology&)>& open) {
   Topology topology;
   {
-    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    const MutexLock guard(TheRegistry().mutex);
     Entry* const entry = Find(number);
     if (entry == nullptr || entry->taken) {
       return Status::Error(
@@ -64,7 +65,7 @@ Status OpenEngine(int64_t number,
   }
   // Not under the mutex: opening may wait for another process.
   Result<std::shared_ptr<Engine>> opened = open(topology);
-  const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+  const MutexLock guard(TheRegistry().mutex);
   Entry* const entry = Find(number);
   entry->taken = opened.ok();
   if (opened.ok()) entry->engine = opened.Take();
@@ -74,7 +75,7 @@ Status OpenEngine(int64_t number,
 Result<std::shared_ptr<Engine>> EngineOf(int64_t number) {
   std::shared_ptr<Engine> engine;
   {
-    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    const MutexLock guard(TheRegistry().mutex);
     const Entry* const entry = Find(number);
     if (entry != nullptr) engine = entry->engine;
   }
@@ -90,7 +91,7 @@ Result<std::shared_ptr<Engine>> EngineOf(int64_t number) {
 void CloseEngine(int64_t number) {
   std::shared_ptr<Engine> engine;
   {
-    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    const MutexLock guard(TheRegistry().mutex);
     Entry* const entry = Find(number);
     if (entry == nullptr || entry->engine == nullptr) return;
     std::swap(entry->engine, engine);

@@ -292,6 +292,7 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
 
 Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   std::vector<AskedKeys> asked;
+  asked.reserve(tables_.size());
   for (const TableFetch& fetch : tables_) {
     asked.push_back({fetch.table->reader->name(), fetch.dim(), fetch.posted,
                      fetch.KeysOf(owner).subspan(0, fetch.Asked(owner))});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/store/store.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -35,7 +36,7 @@ class HeldWriters {
 
  private:
   std::vector<TableWriter*> writers_;
-  std::vector<std::unique_lock<std::mutex>> locks_;
+  std::vector<std::unique_lock<Mutex>> locks_;
 };
 
 }  // namespace tfhybrid

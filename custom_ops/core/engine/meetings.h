@@ -12,7 +12,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
+
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 
@@ -31,33 +32,33 @@ class Meetings {
   // Returns the number of the meeting that begins. `series` groups meetings that are counted
   // together for messages, such as the steps of one optimizer.
   uint64_t Begin(uint64_t signature, uint64_t series) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     progress_.signature = signature;
     progress_.ordinal = ++counts_[series];
     return ++progress_.begun;
   }
   // A failed meeting never ends on its own; the end of a later one ends it too.
   void End(uint64_t number) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (number > progress_.ended) progress_.ended = number;
   }
   void BeginWait() {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     ++progress_.waits_begun;
   }
   void EndWait() {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     ++progress_.waits_ended;
   }
   MeetingProgress Get() const {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     return progress_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  MeetingProgress progress_;             // guarded by mutex_
-  std::map<uint64_t, uint64_t> counts_;  // of meetings by series; guarded by mutex_
+  mutable Mutex mutex_;
+  MeetingProgress progress_ TFHYBRID_GUARDED_BY(mutex_);
+  std::map<uint64_t, uint64_t> counts_ TFHYBRID_GUARDED_BY(mutex_);  // of meetings by series
 };
 
 }  // namespace tfhybrid

@@ -26,7 +26,7 @@ std::vector<OwnerLinks::Link>& OwnerLinks::LinksFor(LinkPurpose purpose) {
 
 void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
   Link& link = LinksFor(purpose)[static_cast<size_t>(host)];
-  const std::lock_guard<std::mutex> guard(link.mutex);
+  const MutexLock guard(link.mutex);
   link.connection = std::move(connection);
 }
 
@@ -37,7 +37,6 @@ void OwnerLinks::Shut() {
 }
 
 void OwnerLinks::ShutAll(const std::vector<Link>& links) {
-  // Without their locks: a thread that holds one may be waiting for the connection that ends here.
   for (const Link& link : links) {
     if (link.connection != nullptr) link.connection->Shut();
   }
@@ -45,14 +44,14 @@ void OwnerLinks::ShutAll(const std::vector<Link>& links) {
 
 Result<OwnerLinks::HeldLink> OwnerLinks::HoldReads(int64_t host) {
   Link& link = reads_[static_cast<size_t>(host)];
-  std::unique_lock<std::mutex> lock(link.mutex);
+  std::unique_lock<Mutex> lock(link.mutex);
   if (link.connection == nullptr) return Missing(host);
   return HeldLink{link.connection.get(), std::move(lock)};
 }
 
 Result<Connection*> OwnerLinks::Of(const std::vector<Link>& links, int64_t host) {
   const Link& link = links[static_cast<size_t>(host)];
-  const std::lock_guard<std::mutex> guard(link.mutex);
+  const MutexLock guard(link.mutex);
   if (link.connection == nullptr) return Missing(host);
   return link.connection.get();
 }

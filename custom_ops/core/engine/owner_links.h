@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/exchange/connection.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -34,19 +35,22 @@ class OwnerLinks {
   // A connection for reads, for exclusive use by the caller while `lock` is held.
   struct HeldLink {
     Connection* connection;
-    std::unique_lock<std::mutex> lock;
+    std::unique_lock<Mutex> lock;
   };
-  Result<HeldLink> HoldReads(int64_t host);
+  // The lock leaves it, which clang cannot follow.
+  Result<HeldLink> HoldReads(int64_t host) TFHYBRID_NO_THREAD_SAFETY_ANALYSIS;
   Result<Connection*> Updates(int64_t host) const { return Of(updates_, host); }
   Result<Connection*> Passes(int64_t host) const { return Of(passes_, host); }
 
  private:
   struct Link {
-    std::unique_ptr<Connection> connection;
-    mutable std::mutex mutex;
+    mutable Mutex mutex;
+    std::unique_ptr<Connection> connection TFHYBRID_GUARDED_BY(mutex);
   };
 
-  static void ShutAll(const std::vector<Link>& links);
+  // Takes no lock, so clang cannot check it: a thread that holds one may be waiting for the
+  // connection that ends here.
+  static void ShutAll(const std::vector<Link>& links) TFHYBRID_NO_THREAD_SAFETY_ANALYSIS;
   static Result<Connection*> Of(const std::vector<Link>& links, int64_t host);
   std::vector<Link>& LinksFor(LinkPurpose purpose);
 

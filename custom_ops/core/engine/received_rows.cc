@@ -16,7 +16,7 @@ constexpr auto kPatience = std::chrono::milliseconds(200);
 }  // namespace
 
 void ReceivedRows::Add(int64_t owner, std::unique_ptr<Connection> connection) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (closed_) return;
   std::unique_ptr<Owner>& its = owners_[owner];
   if (its != nullptr) {
@@ -31,13 +31,13 @@ void ReceivedRows::Add(int64_t owner, std::unique_ptr<Connection> connection) {
 
 void ReceivedRows::Expect(int64_t ticket, std::map<std::string, uint64_t> versions,
                           uint64_t staleness) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (staleness > 0) stale_ = true;
   expected_[ticket] = {std::move(versions), staleness};
 }
 
 void ReceivedRows::ExpectNone() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (auto& [ticket, expected] : expected_) expected.versions.clear();
 }
 
@@ -45,7 +45,7 @@ uint64_t ReceivedRows::StalenessOf(Span<const int64_t> handles) const {
   if (!stale_ || handles.empty()) return 0;
   uint64_t least = std::numeric_limits<uint64_t>::max();
   int64_t ticket = -1;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (const int64_t handle : handles) {
     if (KeyHandle::Of(handle).ticket == ticket) continue;
     ticket = KeyHandle::Of(handle).ticket;
@@ -56,7 +56,7 @@ uint64_t ReceivedRows::StalenessOf(Span<const int64_t> handles) const {
 }
 
 void ReceivedRows::Forget(Span<const int64_t> tickets) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (const int64_t ticket : tickets) {
     expected_.erase(ticket);
     const auto first = rows_.lower_bound({ticket, "", std::numeric_limits<int64_t>::min()});
@@ -67,7 +67,7 @@ void ReceivedRows::Forget(Span<const int64_t> tickets) {
 }
 
 bool ReceivedRows::Expects(int64_t ticket, const std::string& table, uint64_t version) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto batch = expected_.find(ticket);
   if (batch == expected_.end()) return false;
   const std::map<std::string, uint64_t>& versions = batch->second.versions;
@@ -78,7 +78,7 @@ bool ReceivedRows::Expects(int64_t ticket, const std::string& table, uint64_t ve
 Result<ReceivedRows::Rows> ReceivedRows::Await(int64_t ticket, const std::string& table,
                                                int64_t owner,
                                                const std::function<Status()>& check_alive) const {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock guard(mutex_);
   for (;;) {
     const auto found = rows_.find({ticket, table, owner});
     if (found != rows_.end()) return found->second;
@@ -87,22 +87,20 @@ Result<ReceivedRows::Rows> ReceivedRows::Await(int64_t ticket, const std::string
     if (closed_) {
       return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
     }
-    if (changed_.wait_for(lock, kPatience) == std::cv_status::timeout) {
-      TFHYBRID_RETURN_IF_ERROR(check_alive());
-    }
+    if (!changed_.WaitFor(mutex_, kPatience)) TFHYBRID_RETURN_IF_ERROR(check_alive());
   }
 }
 
 void ReceivedRows::Close() {
   std::vector<std::unique_ptr<Owner>> ending;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     closed_ = true;
     ending.swap(replaced_);
     for (auto& [owner, its] : owners_) ending.push_back(std::move(its));
     owners_.clear();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (const auto& its : ending) {
     its->connection->Shut();
     its->thread.join();
@@ -117,12 +115,12 @@ void ReceivedRows::Receive(int64_t owner, Connection* connection) {
   }
   connection->Shut();
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     const auto now = owners_.find(owner);
     const bool replaced = now == owners_.end() || now->second->connection.get() != connection;
     if (!replaced) gone_.emplace(owner, status);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Status ReceivedRows::Take(int64_t owner, Frame frame) {
@@ -135,14 +133,14 @@ Status ReceivedRows::Take(int64_t owner, Frame frame) {
   TFHYBRID_ASSIGN_OR_RETURN(const SentBatch batch, ParseSent(payload->words()));
   AddTo(Counter::kFetchedBytes, payload->size * static_cast<int64_t>(sizeof(int64_t)));
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (expected_.count(batch.ticket) == 0) return Status::Ok();  // forgotten
     for (const SentTable& table : batch.tables) {
       AddTo(Counter::kFetchedRows, table.rows);
       rows_[{batch.ticket, table.name, owner}] = {payload, table, batch.failed};
     }
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return Status::Ok();
 }
 

@@ -9,12 +9,10 @@
 #define TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -22,6 +20,7 @@
 
 #include "core/exchange/batch_frames.h"
 #include "core/exchange/connection.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -72,14 +71,14 @@ class ReceivedRows {
   };
 
   std::atomic<bool> stale_{false};  // some batch allows that updates are missing
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  bool closed_ = false;                               // guarded by mutex_
-  std::map<int64_t, Expected> expected_;              // by ticket; likewise
-  std::map<RowsId, Rows> rows_;                       // likewise
-  std::map<int64_t, Status> gone_;                    // owners; likewise
-  std::map<int64_t, std::unique_ptr<Owner>> owners_;  // likewise
-  std::vector<std::unique_ptr<Owner>> replaced_;      // likewise
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  bool closed_ TFHYBRID_GUARDED_BY(mutex_) = false;
+  std::map<int64_t, Expected> expected_ TFHYBRID_GUARDED_BY(mutex_);  // by ticket
+  std::map<RowsId, Rows> rows_ TFHYBRID_GUARDED_BY(mutex_);
+  std::map<int64_t, Status> gone_ TFHYBRID_GUARDED_BY(mutex_);  // owners
+  std::map<int64_t, std::unique_ptr<Owner>> owners_ TFHYBRID_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Owner>> replaced_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid

@@ -26,7 +26,7 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
                         const AnnouncedKeys& announced) {
   {
     // Before they are read: an update in between then sends them twice, and never too seldom.
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     TableFeed& feed = feeds_[static_cast<size_t>(host)][announced.table];
     for (const int64_t key : announced.keys) feed.keys.Add(key, announced.number);
   }
@@ -49,7 +49,7 @@ void RowFeeds::RefuseAll(const Status& why) {
 }
 
 void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   auto& of_host = feeds_[static_cast<size_t>(host)];
   const auto found = of_host.find(released.table);
   if (found == of_host.end()) return;
@@ -62,10 +62,10 @@ void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
 
 void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
                        const std::vector<Span<const int64_t>>& keys) {
-  for (int64_t host = 0; host < static_cast<int64_t>(feeds_.size()); ++host) {
+  for (int64_t host = 0; host < static_cast<int64_t>(threads_.size()); ++host) {
     std::vector<int64_t> changed;
     {
-      const std::lock_guard<std::mutex> guard(mutex_);
+      const MutexLock guard(mutex_);
       auto& of_host = feeds_[static_cast<size_t>(host)];
       const auto found = of_host.find(table->reader->name());
       if (found == of_host.end()) continue;
@@ -82,6 +82,7 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
 std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
                                       const std::vector<Span<const int64_t>>& keys,
                                       TableFeed* feed) const {
+  table.writing.AssertHeld();
   std::vector<int64_t> changed;
   const float decay = table.reader->decays().rows;
   // It grows only where all rows were multiplied by it, as they lie.
@@ -108,7 +109,7 @@ Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<cons
                                               answers, reader->decays(), keys, nullptr, nullptr}));
   TFHYBRID_RETURN_IF_ERROR(reader->LookupRaw(keys, frame->rows, frame->has_row));
   if (answers != 0) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     TableFeed& feed = feeds_[static_cast<size_t>(host)][reader->name()];
     if (!feed.fed) feed.decay = reader->decays().rows;
     feed.fed = true;

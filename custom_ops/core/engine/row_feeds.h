@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "core/engine/serial_thread.h"
 #include "core/exchange/pass_frames.h"
 #include "core/store/store.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -63,9 +63,10 @@ class RowFeeds {
   Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys);
 
   const Deliver deliver_;
-  std::mutex mutex_;
-  std::vector<std::map<std::string, TableFeed>> feeds_;  // by host and table; guarded by mutex_
-  std::vector<std::unique_ptr<SerialThread>> threads_;   // by host
+  Mutex mutex_;
+  // By host and table.
+  std::vector<std::map<std::string, TableFeed>> feeds_ TFHYBRID_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<SerialThread>> threads_;  // by host
 };
 
 }  // namespace tfhybrid

@@ -7,21 +7,23 @@
 namespace tfhybrid {
 
 bool SerialThread::Submit(std::function<void()> work) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (joined_) return false;
   queue_.push_back(std::move(work));
   if (!thread_.joinable()) thread_ = std::thread(&SerialThread::Loop, this);
-  arrived_.notify_one();
+  arrived_.NotifyOne();
   return true;
 }
 
 void SerialThread::Join() {
+  std::thread ending;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     joined_ = true;
-    arrived_.notify_one();
+    ending = std::move(thread_);
+    arrived_.NotifyOne();
   }
-  if (thread_.joinable()) thread_.join();
+  if (ending.joinable()) ending.join();
 }
 
 void SerialThread::Loop() {
@@ -29,8 +31,8 @@ void SerialThread::Loop() {
   while (true) {
     std::function<void()> next;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      arrived_.wait(lock, [this] { return joined_ || !queue_.empty(); });
+      const MutexLock guard(mutex_);
+      while (!joined_ && queue_.empty()) arrived_.Wait(mutex_);
       if (queue_.empty()) return;
       next = std::move(queue_.front());
       queue_.pop_front();

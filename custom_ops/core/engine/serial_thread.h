@@ -5,11 +5,11 @@
 #ifndef TFHYBRID_CORE_ENGINE_SERIAL_THREAD_H_
 #define TFHYBRID_CORE_ENGINE_SERIAL_THREAD_H_
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 
@@ -28,11 +28,11 @@ class SerialThread {
  private:
   void Loop();
 
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  bool joined_ = false;                      // guarded by mutex_
-  std::thread thread_;                       // guarded by mutex_ until joined_
+  Mutex mutex_;
+  Condition arrived_;
+  std::deque<std::function<void()>> queue_ TFHYBRID_GUARDED_BY(mutex_);
+  bool joined_ TFHYBRID_GUARDED_BY(mutex_) = false;
+  std::thread thread_ TFHYBRID_GUARDED_BY(mutex_);  // none after Join()
 };
 
 }  // namespace tfhybrid

@@ -37,10 +37,10 @@ void WorkerThreads::Job::TakeBlocks() {
 
 WorkerThreads::~WorkerThreads() {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     ending_ = true;
   }
-  begun_.notify_all();
+  begun_.NotifyAll();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -56,15 +56,15 @@ void WorkerThreads::Run(int64_t total, int64_t cost,
   }
   Start();
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     job_ = &job;
     ++jobs_;
   }
-  begun_.notify_all();
+  begun_.NotifyAll();
   job.TakeBlocks();
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock guard(mutex_);
   job_ = nullptr;
-  left_.wait(lock, [this] { return at_work_ == 0; });
+  while (at_work_ != 0) left_.Wait(mutex_);
   if (job.failure != nullptr) std::rethrow_exception(job.failure);
 }
 
@@ -77,17 +77,17 @@ void WorkerThreads::Start() {
 void WorkerThreads::Loop() {
   const FlushDenormals flush;
   uint64_t seen = 0;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    begun_.wait(lock, [&] { return ending_ || (job_ != nullptr && jobs_ != seen); });
+    while (!ending_ && (job_ == nullptr || jobs_ == seen)) begun_.Wait(mutex_);
     if (ending_) return;
     seen = jobs_;
     Job* const job = job_;
     ++at_work_;
-    lock.unlock();
+    lock.Unlock();
     job->TakeBlocks();
-    lock.lock();
-    if (--at_work_ == 0) left_.notify_one();
+    lock.Lock();
+    if (--at_work_ == 0) left_.NotifyOne();
   }
 }
 

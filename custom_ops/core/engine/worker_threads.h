@@ -6,13 +6,14 @@
 #define TFHYBRID_CORE_ENGINE_WORKER_THREADS_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 
@@ -45,12 +46,12 @@ class WorkerThreads {
   void Loop();
 
   const int threads_;
-  std::mutex mutex_;
-  std::condition_variable begun_, left_;
-  Job* job_ = nullptr;   // guarded by mutex_; of the loop that has blocks left
-  uint64_t jobs_ = 0;    // guarded by mutex_; loops so far
-  int at_work_ = 0;      // guarded by mutex_; workers that hold job_
-  bool ending_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Condition begun_, left_;
+  Job* job_ TFHYBRID_GUARDED_BY(mutex_) = nullptr;  // of the loop that has blocks left
+  uint64_t jobs_ TFHYBRID_GUARDED_BY(mutex_) = 0;   // loops so far
+  int at_work_ TFHYBRID_GUARDED_BY(mutex_) = 0;     // workers that hold job_
+  bool ending_ TFHYBRID_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> workers_;
 };
 

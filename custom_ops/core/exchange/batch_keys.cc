@@ -63,6 +63,7 @@ struct TableKeys {
 void Merge(const std::vector<Run>& runs, const float* gradients, int64_t dim, TableKeys* table) {
   table->ranks = RanksOf(runs, table->keys);
   std::vector<RankGradients> parts;
+  parts.reserve(runs.size());
   for (const Run& run : runs) {
     // Sums within a rank come first, as those within a host do elsewhere.
     parts.push_back({Span<const int64_t>(table->keys.data() + run.begin, run.end - run.begin),
@@ -97,7 +98,7 @@ Status BatchKeys::Put(int64_t ticket, Batch batch) {
                          ". Received: ", ticket);
   }
   const int64_t bytes = batch.Bytes();
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto known = batches_.find(ticket);
   if (known == batches_.end()) {
     batches_[ticket] = std::make_shared<const Batch>(std::move(batch));
@@ -116,7 +117,7 @@ Status BatchKeys::Put(int64_t ticket, Batch batch) {
 }
 
 void BatchKeys::Drop(int64_t ticket) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = batches_.find(ticket);
   if (found == batches_.end()) return;
   bytes_ -= found->second->Bytes();
@@ -124,12 +125,12 @@ void BatchKeys::Drop(int64_t ticket) {
 }
 
 BatchKeys::HeldBatches BatchKeys::held() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return {static_cast<int64_t>(batches_.size()), bytes_};
 }
 
 std::vector<int64_t> BatchKeys::Words() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   WordWriter out;
   for (const auto& [ticket, batch] : batches_) {
     out.Put(ticket, batch->id, batch->digest, batch->rank, batch->trains ? 1 : 0,
@@ -161,7 +162,7 @@ Status BatchKeys::PutAll(Span<const int64_t> words) {
 }
 
 std::shared_ptr<const BatchKeys::Batch> BatchKeys::Of(int64_t ticket) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = batches_.find(ticket);
   return found == batches_.end() ? nullptr : found->second;
 }

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/update/gradient_message.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -70,9 +70,10 @@ class BatchKeys {
   static Status CheckTrained(const Batch& batch, const Batch& first, const std::string& table);
 
   const int64_t owner_;
-  mutable std::mutex mutex_;
-  std::map<int64_t, std::shared_ptr<const Batch>> batches_;  // by ticket; guarded by mutex_
-  int64_t bytes_ = 0;                                        // of their keys; likewise
+  mutable Mutex mutex_;
+  // By ticket.
+  std::map<int64_t, std::shared_ptr<const Batch>> batches_ TFHYBRID_GUARDED_BY(mutex_);
+  int64_t bytes_ TFHYBRID_GUARDED_BY(mutex_) = 0;  // of their keys
 };
 
 }  // namespace tfhybrid

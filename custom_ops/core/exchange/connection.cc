@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "core/exchange/open_sockets.h"
 #include "core/util/counters.h"
+#include "core/util/system_message.h"
 #include "core/util/words.h"
 
 namespace tfhybrid {
@@ -75,7 +75,7 @@ Status Connection::Send(FrameKind kind, const std::vector<Span<const int64_t>>& 
     return Status::Error(StatusCode::kInvalidArgument, "A frame has at most ", kMaxFrameWords,
                          " words. Received: ", header.words);
   }
-  const std::lock_guard<std::mutex> guard(sending_);
+  const MutexLock guard(sending_);
   for (size_t first = 0; first < left.size();) {
     msghdr message = {};
     message.msg_iov = &left[first];
@@ -87,7 +87,7 @@ Status Connection::Send(FrameKind kind, const std::vector<Span<const int64_t>>& 
     } else if (IsSliceOver(errno)) {
       TFHYBRID_RETURN_IF_ERROR(check_alive_());
     } else {
-      return Lost(std::strerror(errno));
+      return Lost(SystemMessage(errno));
     }
   }
   return Status::Ok();
@@ -105,7 +105,7 @@ Status Connection::ReceiveBytes(void* bytes, int64_t size) {
     } else if (IsSliceOver(errno)) {
       TFHYBRID_RETURN_IF_ERROR(check_alive_());
     } else {
-      return Lost(std::strerror(errno));
+      return Lost(SystemMessage(errno));
     }
   }
   return Status::Ok();

@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -93,7 +93,7 @@ class Connection {
   const int socket_;
   const std::string peer_;
   const std::function<Status()> check_alive_;
-  std::mutex sending_;
+  Mutex sending_;
 };
 
 // Converts a failure to the payload of a frame, and back.

@@ -87,6 +87,7 @@ Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& para
 
 std::vector<int64_t> HostExchange::Splits() const {
   std::vector<int64_t> splits;
+  splits.reserve(static_cast<size_t>(receivers_));
   for (int64_t receiver = 0; receiver < receivers_; ++receiver) {
     splits.push_back(failure_.empty()
                          ? MessageWords(update_->settings().schema, merger_.counts(receiver), form_)

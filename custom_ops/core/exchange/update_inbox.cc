@@ -20,7 +20,7 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
   }
   const FrameId id = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (waiting_[host] >= kMaxWaiting) {
       return Status::Error(StatusCode::kInvalidArgument,
                            "A host that does not wait for others: ", kMaxWaiting,
@@ -31,28 +31,28 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
     }
     ++waiting_[host];
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return Status::Ok();
 }
 
 void UpdateInbox::HostIsThere(int64_t host) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   ++there_[host];
   gone_.erase(host);
 }
 
 void UpdateInbox::HostIsGone(int64_t host, const Status& why) {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (--there_[host] > 0) return;
     gone_.emplace(host, why);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Result<UpdateInbox::Taken> UpdateInbox::Take(FrameKind kind, const UpdateStep& step, int64_t host,
                                              const std::function<Status()>& check_alive) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock guard(mutex_);
   for (;;) {
     const auto found = frames_.find({kind, step.update, step.id, host});
     if (found != frames_.end()) {
@@ -64,9 +64,7 @@ Result<UpdateInbox::Taken> UpdateInbox::Take(FrameKind kind, const UpdateStep& s
     }
     // What it had sent before counts.
     if (const auto gone = gone_.find(host); gone != gone_.end()) return gone->second;
-    if (changed_.wait_for(lock, kPatience) == std::cv_status::timeout) {
-      TFHYBRID_RETURN_IF_ERROR(check_alive());
-    }
+    if (!changed_.WaitFor(mutex_, kPatience)) TFHYBRID_RETURN_IF_ERROR(check_alive());
   }
 }
 

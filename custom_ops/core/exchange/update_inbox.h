@@ -9,15 +9,14 @@
 #ifndef TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
 #define TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <tuple>
 
 #include "core/exchange/connection.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -51,12 +50,12 @@ class UpdateInbox {
   // Kind, update, id, host.
   using FrameId = std::tuple<FrameKind, int64_t, int64_t, int64_t>;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<FrameId, WordBuffer> frames_;  // guarded by mutex_
-  std::map<int64_t, int64_t> waiting_;    // frames by host; likewise
-  std::map<int64_t, Status> gone_;        // hosts; likewise
-  std::map<int64_t, int64_t> there_;      // connections by host; likewise
+  Mutex mutex_;
+  Condition changed_;
+  std::map<FrameId, WordBuffer> frames_ TFHYBRID_GUARDED_BY(mutex_);
+  std::map<int64_t, int64_t> waiting_ TFHYBRID_GUARDED_BY(mutex_);  // frames by host
+  std::map<int64_t, Status> gone_ TFHYBRID_GUARDED_BY(mutex_);      // hosts
+  std::map<int64_t, int64_t> there_ TFHYBRID_GUARDED_BY(mutex_);    // connections by host
 };
 
 }  // namespace tfhybrid

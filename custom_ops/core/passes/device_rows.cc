@@ -21,18 +21,18 @@ int64_t DeviceRows::SizeFor(int64_t rows) {
 }
 
 void DeviceRows::Open(int64_t pass, std::vector<int64_t> keys) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   open_[pass] = std::move(keys);
   passes_changed_ = true;
 }
 
 void DeviceRows::Close(int64_t pass) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   passes_changed_ = open_.erase(pass) > 0 || passes_changed_;
 }
 
 void DeviceRows::CloseAll() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   passes_changed_ = !open_.empty() || passes_changed_;
   open_.clear();
 }
@@ -40,7 +40,7 @@ void DeviceRows::CloseAll() {
 Result<DeviceRows::RequestedRows> DeviceRows::Plan(
     const std::vector<Span<const int64_t>>& features, int64_t held,
     const std::function<bool(int64_t key)>& is_at_hand) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (passes_changed_) Renumber();
   if (held != held_) ForgetCopies();
   int64_t max_keys = 0;
@@ -77,7 +77,7 @@ Result<DeviceRows::RequestedRows> DeviceRows::Plan(
 
 Result<std::vector<int64_t>> DeviceRows::Copy(const RequestedRows& requested, const float* rows,
                                               int64_t number) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (requested.numbering != numbering_) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The lookups of a table on a device come one after the other. Received: "
@@ -102,12 +102,12 @@ Result<std::vector<int64_t>> DeviceRows::Copy(const RequestedRows& requested, co
 }
 
 int64_t DeviceRows::bytes() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return static_cast<int64_t>(copies_.size() * sizeof(float));
 }
 
 int64_t DeviceRows::copied() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return copied_;
 }
 

@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "core/compute/unique_keys.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -57,33 +57,36 @@ class DeviceRows {
   int64_t copied() const;
 
  private:
-  void Renumber();
+  void Renumber() TFHYBRID_REQUIRES(mutex_);
   // Starts a new variable with at least that many slots.
-  void Resize(int64_t slots);
-  void ForgetCopies();
+  void Resize(int64_t slots) TFHYBRID_REQUIRES(mutex_);
+  void ForgetCopies() TFHYBRID_REQUIRES(mutex_);
   // Returns slots of distinct keys, given their numbers in the index; other keys get free slots.
-  std::vector<int32_t> SlotsOf(const std::vector<int64_t>& numbers) const;
+  std::vector<int32_t> SlotsOf(const std::vector<int64_t>& numbers) const TFHYBRID_REQUIRES(mutex_);
   void RequestPasses(const std::function<bool(int64_t key)>& is_at_hand,
-                     RequestedRows* requested) const;
-  float* CopyAt(int32_t slot) { return copies_.data() + int64_t{slot} * dim_; }
+                     RequestedRows* requested) const TFHYBRID_REQUIRES(mutex_);
+  float* CopyAt(int32_t slot) TFHYBRID_REQUIRES(mutex_) {
+    return copies_.data() + int64_t{slot} * dim_;
+  }
 
   const int64_t dim_;
-  mutable std::mutex mutex_;
-  // All guarded by mutex_.
-  std::map<int64_t, std::vector<int64_t>> open_;  // keys by pass
-  bool passes_changed_ = false;
-  UniqueKeys index_;                // of the keys of all open passes
-  std::vector<int32_t> slots_;      // by their numbers there
-  std::vector<int32_t> free_;       // slots that no pass uses
-  std::vector<float> copies_;       // the row that was last sent to each slot
-  std::vector<uint8_t> is_kept_;    // by slot: a pass uses it
-  std::vector<uint8_t> is_copied_;  // by slot: the device has the row in copies_
-  bool makes_anew_ = false;         // the next Copy() starts a new variable
-  bool fills_ = false;              // the next Copy() sends the rows of passes
-  UniqueKeys distinct_;             // scratch
-  int64_t held_ = -1;               // the number of the last Copy()
-  int64_t numbering_ = 0;           // of slots
-  int64_t copied_ = 0;
+  mutable Mutex mutex_;
+  std::map<int64_t, std::vector<int64_t>> open_ TFHYBRID_GUARDED_BY(mutex_);  // keys by pass
+  bool passes_changed_ TFHYBRID_GUARDED_BY(mutex_) = false;
+  UniqueKeys index_ TFHYBRID_GUARDED_BY(mutex_);            // of the keys of all open passes
+  std::vector<int32_t> slots_ TFHYBRID_GUARDED_BY(mutex_);  // by their numbers there
+  std::vector<int32_t> free_ TFHYBRID_GUARDED_BY(mutex_);   // slots that no pass uses
+  // The row that was last sent to each slot.
+  std::vector<float> copies_ TFHYBRID_GUARDED_BY(mutex_);
+  std::vector<uint8_t> is_kept_ TFHYBRID_GUARDED_BY(mutex_);  // by slot: a pass uses it
+  // By slot: the device has the row in copies_.
+  std::vector<uint8_t> is_copied_ TFHYBRID_GUARDED_BY(mutex_);
+  bool makes_anew_ TFHYBRID_GUARDED_BY(mutex_) = false;  // the next Copy() starts a new variable
+  bool fills_ TFHYBRID_GUARDED_BY(mutex_) = false;       // the next Copy() sends the rows of passes
+  UniqueKeys distinct_ TFHYBRID_GUARDED_BY(mutex_);      // scratch
+  int64_t held_ TFHYBRID_GUARDED_BY(mutex_) = -1;        // the number of the last Copy()
+  int64_t numbering_ TFHYBRID_GUARDED_BY(mutex_) = 0;    // of slots
+  int64_t copied_ TFHYBRID_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tfhybrid

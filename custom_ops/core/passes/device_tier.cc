@@ -7,12 +7,12 @@
 namespace tfhybrid {
 
 void DeviceTier::Add(const std::string& table, int64_t dim) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (tables_.count(table) == 0) tables_[table] = std::make_shared<DeviceRows>(dim);
 }
 
 std::shared_ptr<DeviceRows> DeviceTier::Of(const std::string& table) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = tables_.find(table);
   return found == tables_.end() ? nullptr : found->second;
 }
@@ -35,12 +35,12 @@ int64_t DeviceTier::Bytes(const std::vector<Keys>& requested) {
 }
 
 void DeviceTier::Announce(int64_t pass, std::vector<Keys> requested) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!requested.empty()) announced_[pass] = std::move(requested);
 }
 
 void DeviceTier::Begin(int64_t pass) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = announced_.find(pass);
   if (found == announced_.end()) return;  // has begun, or has no keys here
   for (Keys& of : found->second) tables_[of.table]->Open(pass, std::move(of.keys));
@@ -48,19 +48,19 @@ void DeviceTier::Begin(int64_t pass) {
 }
 
 void DeviceTier::End(int64_t pass) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   announced_.erase(pass);
   for (const auto& [name, table] : tables_) table->Close(pass);
 }
 
 void DeviceTier::EndAll() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   announced_.clear();
   for (const auto& [name, table] : tables_) table->CloseAll();
 }
 
 DeviceCounts DeviceTier::counts() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   DeviceCounts counts;
   for (const auto& [name, table] : tables_) {
     counts.bytes += table->bytes();

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/passes/device_rows.h"
+#include "core/util/mutex.h"
 #include "core/util/span.h"
 
 namespace tfhybrid {
@@ -48,9 +48,9 @@ class DeviceTier {
   DeviceCounts counts() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<DeviceRows>> tables_;  // guarded by mutex_
-  std::map<int64_t, std::vector<Keys>> announced_;             // not begun; guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<DeviceRows>> tables_ TFHYBRID_GUARDED_BY(mutex_);
+  std::map<int64_t, std::vector<Keys>> announced_ TFHYBRID_GUARDED_BY(mutex_);  // not begun
 };
 
 }  // namespace tfhybrid

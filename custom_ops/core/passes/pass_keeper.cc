@@ -1,11 +1,12 @@
 #include "core/passes/pass_keeper.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "core/shm/wait_word.h"
 #include "core/util/copy_floats.h"
@@ -15,13 +16,11 @@ namespace tfhybrid {
 namespace {
 
 void RemoveLeftPasses(const std::string& directory) {
-  DIR* const listed = opendir(directory.c_str());
-  if (listed == nullptr) return;
-  while (const dirent* entry = readdir(listed)) {
-    const std::string name = entry->d_name;
-    if (name.rfind("pass-", 0) == 0) unlink((directory + "/" + name).c_str());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    const std::filesystem::path& path = entry.path();
+    if (path.filename().string().rfind("pass-", 0) == 0) unlink(path.c_str());
   }
-  closedir(listed);
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ void PassKeeper::Take(std::unique_ptr<OpenPass> pass) {
   KeysByOwner asking;
   int64_t number = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     passes_.reserve(passes_.size() + 1);
     pass->tables.resize(static_cast<size_t>(pass->file.tables()));
     number = ++announcements_;
@@ -144,7 +143,7 @@ Status PassKeeper::Receive(int64_t owner, Span<const int64_t> words) {
   std::vector<int64_t> unwanted;
   int64_t number = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     std::vector<uint8_t> wanted(static_cast<size_t>(fresh.keys.size()));
     TFHYBRID_RETURN_IF_ERROR(Write(owner, fresh, wanted.data()));
     bell_->Count(PassCounter::kBytes, words.size() * int64_t{sizeof(int64_t)});
@@ -246,7 +245,7 @@ Status PassKeeper::ReleaseUsed() {
   KeysByOwner released;
   int64_t number = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     for (const auto& pass : passes_) Release(pass.get(), &released);
     number = announcements_;
   }
@@ -257,7 +256,7 @@ void PassKeeper::Tidy() {
   KeysByOwner released;
   int64_t number = 0;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     for (const auto& pass : passes_) {
       if (pass->file.ended()) LetGo(pass.get(), &released);
     }
@@ -273,14 +272,14 @@ void PassKeeper::Tidy() {
 
 void PassKeeper::LetAllGo() {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     for (const auto& pass : passes_) pass->file.End();
   }
   Tidy();
 }
 
 void PassKeeper::Fail(const Status& why) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (failed_.ok()) failed_ = why;
   for (const auto& pass : passes_) pass->file.Fail(why);
 }

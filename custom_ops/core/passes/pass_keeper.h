@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "core/exchange/pass_frames.h"
 #include "core/passes/pass_file.h"
 #include "core/placement/allocation.h"
+#include "core/util/mutex.h"
 #include "core/util/phase_times.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -86,17 +86,18 @@ class PassKeeper {
   void TakeNew(int local_rank);
   void Take(std::unique_ptr<OpenPass> pass);
   // `*asking` receives the keys that owners are to be asked for.
-  void Add(OpenPass* pass, KeysByOwner* asking);
+  void Add(OpenPass* pass, KeysByOwner* asking) TFHYBRID_REQUIRES(mutex_);
   // Copies the row of a key from a pass that has it; whether one does.
-  bool CopyFromOther(OpenPass* pass, int64_t table, int64_t key);
+  bool CopyFromOther(OpenPass* pass, int64_t table, int64_t key) TFHYBRID_REQUIRES(mutex_);
   // The tables of its name in other passes.
-  std::vector<const PassTableState*> Others(const PassTableState& table) const;
+  std::vector<const PassTableState*> Others(const PassTableState& table) const
+      TFHYBRID_REQUIRES(mutex_);
   // `wanted` says of each key afterwards whether a pass wants it.
-  Status Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted);
+  Status Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted) TFHYBRID_REQUIRES(mutex_);
   static void WriteRows(const FreshRows& fresh, OpenPass* pass, int64_t table, uint8_t* wanted);
   // All keys of a pass up to what its rank has used; all where it has ended.
-  void Release(OpenPass* pass, KeysByOwner* released);
-  void LetGo(OpenPass* pass, KeysByOwner* released);
+  void Release(OpenPass* pass, KeysByOwner* released) TFHYBRID_REQUIRES(mutex_);
+  void LetGo(OpenPass* pass, KeysByOwner* released) TFHYBRID_REQUIRES(mutex_);
   void Tidy();
   Status Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
               const KeysByOwner& keys, int64_t number);
@@ -109,12 +110,12 @@ class PassKeeper {
   std::atomic<bool> closed_{false};
   std::thread thread_;
   std::vector<int64_t> next_;  // pass of each local rank; the thread's
-  mutable std::mutex mutex_;
-  // All guarded by mutex_.
-  std::vector<std::unique_ptr<OpenPass>> passes_;
-  std::map<TableOwner, PassOwner> owners_;  // as of the last frame of each
-  int64_t announcements_ = 0;
-  Status failed_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<OpenPass>> passes_ TFHYBRID_GUARDED_BY(mutex_);
+  // As of the last frame of each.
+  std::map<TableOwner, PassOwner> owners_ TFHYBRID_GUARDED_BY(mutex_);
+  int64_t announcements_ TFHYBRID_GUARDED_BY(mutex_) = 0;
+  Status failed_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid

@@ -53,7 +53,7 @@ RequestedKeys RankPasses::Request(const std::string& table, int64_t dim, Span<co
 
 Result<int64_t> RankPasses::Announce(const std::vector<RequestedKeys>& requested, int64_t batches,
                                      bool refuses) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (rank_.hosts == 1) return next_++;  // all rows are near: it has ended already
   TFHYBRID_RETURN_IF_ERROR(Ring());      // so that nothing is made where nobody would come
   const int64_t number = next_;
@@ -91,7 +91,7 @@ Result<std::shared_ptr<RankPasses::Pass>> RankPasses::Find(int64_t number) {
 }
 
 Status RankPasses::Begin(int64_t number, int64_t batch) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (passes_.count(number) == 0 && number >= 0 && number < next_) return Status::Ok();  // ended
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Pass> pass, Find(number));
   if (batch < 0 || batch >= pass->file.batches()) {
@@ -108,7 +108,7 @@ Status RankPasses::Begin(int64_t number, int64_t batch) {
 Status RankPasses::End(int64_t number) {
   std::shared_ptr<Pass> pass;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (passes_.count(number) == 0 && number >= 0 && number < next_) return Status::Ok();
     TFHYBRID_ASSIGN_OR_RETURN(pass, Find(number));
     passes_.erase(number);
@@ -126,14 +126,14 @@ Status RankPasses::End(int64_t number) {
 void RankPasses::EndAll() {
   std::vector<int64_t> numbers;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     for (const auto& [number, pass] : passes_) numbers.push_back(number);
   }
   for (const int64_t number : numbers) (void)End(number);
 }
 
 void RankPasses::CountPost(const std::vector<std::string>& tables) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (const auto& [number, pass] : passes_) {
     if (!pass->begun) continue;
     for (int64_t t = 0; t < pass->file.tables(); ++t) {
@@ -147,7 +147,7 @@ void RankPasses::CountPost(const std::vector<std::string>& tables) {
 
 std::vector<RankPasses::PassView> RankPasses::Of(const std::string& table) {
   std::vector<PassView> views;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (const auto& [number, pass] : passes_) {
     if (pass->file.ended()) continue;  // by the leader, which has let all go
     for (int64_t t = 0; pass->begun && t < pass->file.tables(); ++t) {
@@ -180,13 +180,13 @@ void RankPasses::CountKeys(int64_t hits, int64_t misses) {
   if (hits == 0 && misses == 0) return;
   hits_ += hits;
   misses_ += misses;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   bell_->Count(PassCounter::kHits, hits);  // there is one: a pass was announced
   bell_->Count(PassCounter::kMisses, misses);
 }
 
 PassCounts RankPasses::counts() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   PassCounts counts = {next_, hits_, misses_};
   for (const auto& [number, pass] : passes_) {
     for (int64_t t = 0; t < pass->file.tables(); ++t) {

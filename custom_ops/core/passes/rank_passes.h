@@ -13,12 +13,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/compute/unique_keys.h"
 #include "core/passes/pass_file.h"
+#include "core/util/mutex.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -104,14 +104,14 @@ class RankPasses {
   const std::string& description() const { return rank_.description; }
 
  private:
-  Result<std::shared_ptr<Pass>> Find(int64_t number);
-  Status Ring();
+  Result<std::shared_ptr<Pass>> Find(int64_t number) TFHYBRID_REQUIRES(mutex_);
+  Status Ring() TFHYBRID_REQUIRES(mutex_);
 
   const Rank rank_;
-  mutable std::mutex mutex_;
-  std::unique_ptr<PassBell> bell_;                   // guarded by mutex_, once opened for good
-  std::map<int64_t, std::shared_ptr<Pass>> passes_;  // by number; guarded by mutex_
-  int64_t next_ = 0;                                 // likewise
+  mutable Mutex mutex_;
+  std::unique_ptr<PassBell> bell_ TFHYBRID_GUARDED_BY(mutex_);  // once opened for good
+  std::map<int64_t, std::shared_ptr<Pass>> passes_ TFHYBRID_GUARDED_BY(mutex_);  // by number
+  int64_t next_ TFHYBRID_GUARDED_BY(mutex_) = 0;
   std::atomic<int64_t> hits_{0}, misses_{0};
 };
 

@@ -7,11 +7,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
+
+#include "core/util/mutex.h"
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -26,21 +27,21 @@ class HeldPaths {
   }
   // False if the path is held already.
   bool Add(const std::string& path) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     return paths_.insert(path).second;
   }
   void Remove(const std::string& path) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     paths_.erase(path);
   }
   bool Contains(const std::string& path) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     return paths_.count(path) > 0;
   }
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> paths_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::string> paths_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 // What a process that leaves in order appends to its description.
@@ -98,7 +99,7 @@ Result<LivenessLock> LivenessLock::Acquire(const std::string& path,
                     getpid());
   if (!lock.held()) {
     HeldPaths::Get().Remove(path);
-    return Status::Error(StatusCode::kSystem, "Cannot open ", path, ": ", std::strerror(errno));
+    return Status::Error(StatusCode::kSystem, "Cannot open ", path, ": ", SystemMessage(errno));
   }
   struct flock whole = WholeFile();
   if (fcntl(lock.fd_, F_SETLK, &whole) != 0) {
@@ -110,7 +111,7 @@ Result<LivenessLock> LivenessLock::Acquire(const std::string& path,
   if (ftruncate(lock.fd_, 0) != 0 ||
       pwrite(lock.fd_, description.data(), description.size(), 0) != length) {
     return Status::Error(StatusCode::kResourceExhausted, "Cannot write ", path, ": ",
-                         std::strerror(errno));
+                         SystemMessage(errno));
   }
   return lock;
 }
@@ -162,7 +163,7 @@ HostMutex::HostMutex(const std::string& path, int timeout_ms)
   status_ = CheckOwn(fd_, path);
   if (status_.ok() && fd_ < 0) {
     status_ =
-        Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(failure));
+        Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", SystemMessage(failure));
   }
   if (status_.ok()) status_ = Lock(path, timeout_ms);
 }
@@ -172,7 +173,7 @@ Status HostMutex::Lock(const std::string& path, int timeout_ms) const {
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
   while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
-      return Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(errno));
+      return Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", SystemMessage(errno));
     }
     if (Clock::now() > deadline) {
       return Status::Error(StatusCode::kDeadlineExceeded, path, " has been held for ", timeout_ms,

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <utility>
 
 #include "core/shm/huge_buffer.h"
 #include "core/shm/numa.h"
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -39,7 +39,7 @@ Status SystemError(const std::string& what, const std::string& path, int error) 
   const StatusCode code = error == ENOENT  ? StatusCode::kNotFound
                           : error == ELOOP ? StatusCode::kFailedPrecondition
                                            : StatusCode::kSystem;
-  return Status::Error(code, what, " ", path, ": ", std::strerror(error));
+  return Status::Error(code, what, " ", path, ": ", SystemMessage(error));
 }
 
 // The page cache that a memory cgroup counts as used but gives back when asked, shared memory

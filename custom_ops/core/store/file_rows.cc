@@ -35,7 +35,7 @@ Status FileRows::Make(int64_t record_floats, int64_t capacity) {
                          tier()->shape.cache_bytes, ")");
   }
   const TierGeneration generation = GenerationOf(tier()->made + 1);
-  const Status made = MakeGeneration(generation, record_floats, capacity);
+  Status made = MakeGeneration(generation, record_floats, capacity);
   if (!made.ok()) {
     cache_ = nullptr;
     unlink(generation.cache_path.c_str());

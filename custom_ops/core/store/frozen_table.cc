@@ -69,7 +69,7 @@ void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
        1) == 0) {
     return;
   }
-  const std::lock_guard<std::mutex> guard(chunk.mutex);
+  const MutexLock guard(chunk.mutex);
   float* const to = RoomFor(&chunk, at.offset, key, now.history);
   if (to == nullptr) return;
   CopyFloats(now.embedding, dim_, to);
@@ -80,7 +80,7 @@ void FrozenTable::KeepFileRow(int64_t row, int64_t key, const RowHistory* histor
   if (row >= snapshot_.rows) return;
   const RowLocator::ChunkOffset at = locator_.Locate(row);
   FrozenChunk& chunk = *chunks_[static_cast<size_t>(at.chunk)];
-  const std::lock_guard<std::mutex> guard(chunk.mutex);
+  const MutexLock guard(chunk.mutex);
   float* const to = RoomFor(&chunk, at.offset, key, history);
   if (to == nullptr) return;
   const Status read = tier_->Read(chunk.source.addresses + at.offset, to);
@@ -113,7 +113,7 @@ Status FrozenTable::ReadChunk(FrozenChunk* chunk, Target* out) {
   const size_t words = chunk->words.size();
   for (size_t first = 0; first < words; first += kPieceWords) {
     const size_t end = std::min(first + kPieceWords, words);
-    const std::lock_guard<std::mutex> guard(chunk->mutex);
+    const MutexLock guard(chunk->mutex);
     TFHYBRID_RETURN_IF_ERROR(chunk->failure);
     for (size_t word = first; word < end; ++word) {
       const uint64_t changed = chunk->words[word].changed;
@@ -125,7 +125,7 @@ Status FrozenTable::ReadChunk(FrozenChunk* chunk, Target* out) {
     }
     chunk->read = static_cast<int64_t>(end) * kWordRows;
   }
-  const std::lock_guard<std::mutex> guard(chunk->mutex);
+  const MutexLock guard(chunk->mutex);
   chunk->kept.clear();
   std::vector<KeptRow>().swap(chunk->rows);
   std::vector<float>().swap(chunk->floats);

@@ -18,7 +18,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -26,6 +25,7 @@
 #include "core/store/row_locator.h"
 #include "core/store/row_tier.h"
 #include "core/store/table_row.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -105,12 +105,12 @@ class FrozenTable {
   struct FrozenChunk {
     ChunkData source;
     std::vector<Word> words;
-    std::mutex mutex;
-    int64_t read = 0;                          // rows before it are read; guarded by mutex
-    std::unordered_map<int64_t, size_t> kept;  // by offset in the chunk; guarded by mutex
-    std::vector<KeptRow> rows;                 // those; guarded by mutex
-    std::vector<float> floats;                 // of the kept rows; guarded by mutex
-    Status failure;                            // of keeping one; guarded by mutex
+    Mutex mutex;
+    int64_t read TFHYBRID_GUARDED_BY(mutex) = 0;                          // rows before it are read
+    std::unordered_map<int64_t, size_t> kept TFHYBRID_GUARDED_BY(mutex);  // by offset in the chunk
+    std::vector<KeptRow> rows TFHYBRID_GUARDED_BY(mutex);                 // those
+    std::vector<float> floats TFHYBRID_GUARDED_BY(mutex);                 // of the kept rows
+    Status failure TFHYBRID_GUARDED_BY(mutex);                            // of keeping one
   };
   // The chunks [first, end).
   struct ChunkRange {
@@ -122,10 +122,11 @@ class FrozenTable {
                       FrozenChunk* chunk);
   // Makes room for a row that is to be kept, and returns where its floats go; null where nobody
   // will read it, or it has been kept.
-  float* RoomFor(FrozenChunk* chunk, int64_t offset, int64_t key, const RowHistory* history);
+  float* RoomFor(FrozenChunk* chunk, int64_t offset, int64_t key, const RowHistory* history)
+      TFHYBRID_REQUIRES(chunk->mutex);
   Status ReadChunk(FrozenChunk* chunk, Target* out);
   Status CopyRow(const FrozenChunk& chunk, int64_t offset, bool changed, float* record,
-                 Target* out) const;
+                 Target* out) const TFHYBRID_REQUIRES(chunk.mutex);
 
   const Snapshot snapshot_;
   const RowLocator locator_;

@@ -258,15 +258,15 @@ void RowCache::Renumber(uint64_t address, int64_t to) {
 // Runs all of them, and returns what the first that failed says.
 Status RowCache::RunAll(size_t count, const ParallelFor& parallel_for,
                         const std::function<Status(size_t)>& work) const {
-  const Status status = RunParts(parallel_for, static_cast<int64_t>(count), kRecordCostNs,
-                                 [&](int64_t begin, int64_t end) {
-                                   Status first;
-                                   for (int64_t i = begin; i < end; ++i) {
-                                     const Status one = work(static_cast<size_t>(i));
-                                     if (first.ok()) first = one;
-                                   }
-                                   return first;
-                                 });
+  Status status = RunParts(parallel_for, static_cast<int64_t>(count), kRecordCostNs,
+                           [&](int64_t begin, int64_t end) {
+                             Status first;
+                             for (int64_t i = begin; i < end; ++i) {
+                               const Status one = work(static_cast<size_t>(i));
+                               if (first.ok()) first = one;
+                             }
+                             return first;
+                           });
   if (status.ok()) return status;
   return Status::Error(status.code(), "Table '", table_name_, "': ", status.message());
 }

@@ -94,6 +94,7 @@ void RowChunks::RemoveUnfinished() const {
 
 std::vector<FrozenTable::ChunkData> RowChunks::Sources() const {
   std::vector<FrozenTable::ChunkData> sources;
+  sources.reserve(chunks_.size());
   for (const RowChunk& chunk : chunks_) {
     sources.push_back(
         {chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.addresses});
@@ -102,8 +103,9 @@ std::vector<FrozenTable::ChunkData> RowChunks::Sources() const {
 }
 
 std::vector<const int64_t*> RowChunks::KeysOfChunks() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   std::vector<const int64_t*> keys;
+  keys.reserve(chunks_.size());
   for (const RowChunk& chunk : chunks_) keys.push_back(chunk.keys);
   return keys;
 }
@@ -152,7 +154,7 @@ Status RowChunks::AddChunk() {
     TFHYBRID_ASSIGN_OR_RETURN(chunk, MakeChunk(count()));
   }
   TFHYBRID_FAULT_POINT();
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   chunks_.push_back(std::move(chunk));
   __atomic_store_n(&page_->counters().chunks, chunks_.size(), __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();

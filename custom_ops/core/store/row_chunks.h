@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <future>
-#include <mutex>
 #include <vector>
 
 #include "core/compute/optimizer.h"
@@ -23,6 +22,7 @@
 #include "core/store/row_locator.h"
 #include "core/store/table_page.h"
 #include "core/store/table_row.h"
+#include "core/util/mutex.h"
 #include "core/util/prefetch.h"
 #include "core/util/status.h"
 
@@ -136,7 +136,7 @@ class RowChunks {
   FileRows files_;
   OptimizerConfig optimizer_;
   int64_t state_floats_ = 0;
-  mutable std::mutex mutex_;  // held to add to chunks_, and to read it in the background
+  mutable Mutex mutex_;  // held to add to chunks_, and to read it in the background
   std::vector<RowChunk> chunks_;
   // Last: what it runs uses all of the above, and its destructor waits for it.
   std::future<Result<RowChunk>> next_;

@@ -13,6 +13,7 @@
 #include "core/util/copy_floats.h"
 #include "core/util/crc32c.h"
 #include "core/util/fault_point.h"
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -39,7 +40,7 @@ Status MakeDirectory(const std::string& path) {
   return Status::Error(StatusCode::kInvalidArgument,
                        "FileTier wants a directory that exists and that this user may write to. "
                        "Cannot create ",
-                       path, ": ", std::strerror(errno));
+                       path, ": ", SystemMessage(errno));
 }
 
 }  // namespace
@@ -182,7 +183,7 @@ Status RowTier::Read(const uint64_t* address, float* record) const {
     }
     const uint64_t write_backs = __atomic_load_n(&cache().write_backs, __ATOMIC_ACQUIRE);
     if (__atomic_load_n(address, __ATOMIC_ACQUIRE) != now) continue;
-    const Status read = file_.Read(number, record);
+    Status read = file_.Read(number, record);
     if (read.ok() && ChecksumOf(number, record, record_floats_) == WordOf(now)) {
       return Status::Ok();
     }

@@ -14,6 +14,7 @@
 
 #include "core/store/store_files.h"
 #include "core/util/hash.h"
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -99,6 +100,7 @@ TableConfig WaitingConfig(const TableConfig& config) {
 
 void Link(const std::shared_ptr<OpenTable>& table, const std::shared_ptr<OpenTable>& waiting) {
   table->waiting = waiting;
+  const MutexLock guard(table->writing);
   if (table->writer != nullptr) table->writer->SetWaiting(waiting->writer.get());
 }
 
@@ -126,7 +128,7 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
   if (mkdir(directory.c_str(), 0700) != 0) {
     if (errno != EEXIST) {
       return Status::Error(StatusCode::kSystem, "Cannot create ", directory, ": ",
-                           std::strerror(errno));
+                           SystemMessage(errno));
     }
     struct stat made;
     if (lstat(directory.c_str(), &made) == 0 &&
@@ -207,7 +209,7 @@ Status Store::AttachTables() {
     TFHYBRID_ASSIGN_OR_RETURN(table->reader, TableReader::Open(directory_, config_.token, name));
     table->posted = table->reader->version();
     table->named = false;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     tables_[name] = table;
   }
   for (const std::string& name : names) {
@@ -262,13 +264,13 @@ Store::~Store() {
 }
 
 std::shared_ptr<OpenTable> Store::Find(const std::string& table_name) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = tables_.find(table_name);
   return found == tables_.end() ? nullptr : found->second;
 }
 
 TableMap Store::tables() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return tables_;
 }
 
@@ -294,40 +296,41 @@ Status Store::MakeKept(const std::string& configuration, int64_t bytes) {
   ForgetKept();
   TFHYBRID_ASSIGN_OR_RETURN(KeptState made,
                             KeptState::Create(KeptPath(), config_.token, configuration, bytes));
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   kept_ = std::make_shared<KeptState>(std::move(made));
   return Status::Ok();
 }
 
 Status Store::FindKept() {
   TFHYBRID_ASSIGN_OR_RETURN(KeptState found, KeptState::Open(KeptPath(), config_.token));
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   kept_ = std::make_shared<KeptState>(std::move(found));
   return Status::Ok();
 }
 
 void Store::ForgetKept() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   kept_ = nullptr;
   unlink(KeptPath().c_str());
 }
 
 std::shared_ptr<KeptState> Store::kept() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return kept_;
 }
 
 Result<std::shared_ptr<OpenTable>> Store::OpenNamed(const TableConfig& config, int timeout_ms) {
-  if (!NeedsAdmission(config.policy)) return OpenOne(config, timeout_ms);
+  std::shared_ptr<OpenTable> waiting;
   // First: a new leader finds no table without it.
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> waiting,
-                            OpenOne(WaitingConfig(config), timeout_ms));
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, OpenOne(config, timeout_ms));
-  Link(table, waiting);
-  return table;
+  if (NeedsAdmission(config.policy)) {
+    TFHYBRID_ASSIGN_OR_RETURN(waiting, OpenOne(WaitingConfig(config), nullptr, timeout_ms));
+  }
+  return OpenOne(config, waiting, timeout_ms);
 }
 
-Result<std::shared_ptr<OpenTable>> Store::OpenOne(const TableConfig& config, int timeout_ms) {
+Result<std::shared_ptr<OpenTable>> Store::OpenOne(const TableConfig& config,
+                                                  const std::shared_ptr<OpenTable>& waiting,
+                                                  int timeout_ms) {
   if (const std::shared_ptr<OpenTable> found = Find(config.name)) {
     if (!found->named) {
       TFHYBRID_RETURN_IF_ERROR(SameShape(*found->reader, config));
@@ -349,7 +352,9 @@ Result<std::shared_ptr<OpenTable>> Store::OpenOne(const TableConfig& config, int
     TFHYBRID_RETURN_IF_ERROR(SameShape(*table->reader, config));
   }
   table->posted = table->reader->version();
-  const std::lock_guard<std::mutex> guard(mutex_);
+  // Before other threads find it.
+  if (waiting != nullptr) Link(table, waiting);
+  const MutexLock guard(mutex_);
   tables_[config.name] = table;
   return table;
 }

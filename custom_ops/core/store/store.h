@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,6 +26,7 @@
 #include "core/store/kept_state.h"
 #include "core/store/table_reader.h"
 #include "core/store/table_writer.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -42,8 +42,9 @@ struct StoreConfig {
 // One table as this process has it open.
 struct OpenTable {
   std::unique_ptr<TableReader> reader;
-  std::mutex writing;                   // guards *writer
-  std::unique_ptr<TableWriter> writer;  // null unless this process is the leader
+  Mutex writing;
+  // Null unless this process is the leader.
+  std::unique_ptr<TableWriter> writer TFHYBRID_PT_GUARDED_BY(writing);
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
   std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
@@ -130,7 +131,10 @@ class Store {
 
   static Result<std::unique_ptr<Store>> Claim(const StoreConfig& config);
   Status AttachTables();
-  Result<std::shared_ptr<OpenTable>> OpenOne(const TableConfig& config, int timeout_ms);
+  // `waiting`: the open table of the keys that wait for admission to it; null if none need to.
+  Result<std::shared_ptr<OpenTable>> OpenOne(const TableConfig& config,
+                                             const std::shared_ptr<OpenTable>& waiting,
+                                             int timeout_ms);
   std::string KeptPath() const;
   Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config,
                                                     int timeout_ms) const;
@@ -141,9 +145,9 @@ class Store {
   const MappedFile segment_;
   std::atomic<bool> left_behind_{false};
   std::atomic<bool> ended_{false};
-  mutable std::mutex mutex_;
-  TableMap tables_;                  // guarded by mutex_
-  std::shared_ptr<KeptState> kept_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  TableMap tables_ TFHYBRID_GUARDED_BY(mutex_);
+  std::shared_ptr<KeptState> kept_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/util/hash.h"
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 namespace {
@@ -63,7 +64,7 @@ uint64_t RowsDigest(Span<const int64_t> keys, const float* embeddings, int64_t d
 }
 
 Result<uint64_t> TableDigest(OpenTable* table) {
-  const std::lock_guard<std::mutex> guard(table->writing);
+  const MutexLock guard(table->writing);
   TableReader* reader = table->reader.get();
   const TableWriter* writer = table->writer.get();
   const int64_t dim = reader->dim();

@@ -101,7 +101,7 @@ Status TableLoader::Clear() {
   const uint64_t rows_before = counters.rows;
   __atomic_store_n(&counters.rows, 0, __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();
-  const Status built = table_->index().Restart();
+  Status built = table_->index().Restart();
   if (!built.ok()) {
     __atomic_store_n(&counters.rows, rows_before, __ATOMIC_RELEASE);
     return built;

@@ -140,7 +140,7 @@ TableStats TableReader::Stats() const {
 }
 
 Result<std::shared_ptr<const TableReader::MappedView>> TableReader::CurrentView() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const TableCounters& counters = segment().counters;
   if (view_ == nullptr || view_->generation != LoadAcquire(counters.index_generation) ||
       view_->chunks.size() < LoadAcquire(counters.chunks) ||

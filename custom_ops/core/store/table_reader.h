@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -26,6 +25,7 @@
 #include "core/store/row_tier.h"
 #include "core/store/segment.h"
 #include "core/store/table_index.h"
+#include "core/util/mutex.h"
 #include "core/util/parallel.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
@@ -213,8 +213,8 @@ class TableReader {
   const MappedFile tier_;  // not mapped where rows lie in memory
   const TablePaths paths_;
   const RowLocator locator_;
-  std::mutex mutex_;
-  std::shared_ptr<const MappedView> view_;  // guarded by mutex_
+  Mutex mutex_;
+  std::shared_ptr<const MappedView> view_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid

@@ -41,7 +41,7 @@ RowHistory FreshHistory(const TablePage& page) {
 // The largest power of two of rows whose embeddings, or the state of the optimizer with most of it,
 // fill one chunk.
 int ChunkLog2(int64_t dim) {
-  const int64_t row_bytes = std::max<int64_t>(8 + 4 * dim, 2 * 4 * dim);
+  const int64_t row_bytes = std::max<int64_t>(8 + 4 * dim, 4 * dim * 2);
   int log2 = kFirstChunkLog2;
   while ((row_bytes << (log2 + 1)) <= kMaxChunkBytes) ++log2;
   return log2;

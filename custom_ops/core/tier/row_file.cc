@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
+
+#include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
@@ -54,7 +55,7 @@ Result<RowFile> RowFile::Open(const std::string& path, int flags, int64_t record
   const int opened = open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (opened < 0) {
     return Status::Error(errno == ENOENT ? StatusCode::kNotFound : StatusCode::kSystem,
-                         "Cannot open ", path, ": ", std::strerror(errno));
+                         "Cannot open ", path, ": ", SystemMessage(errno));
   }
   RowFile file(path, opened, record_bytes);
   struct stat info;
@@ -91,7 +92,7 @@ Status RowFile::Reserve(int64_t first, int64_t end, const std::string& purpose) 
   return Status::Error(full ? StatusCode::kResourceExhausted : StatusCode::kSystem, "No room for ",
                        purpose, ": wanted ", bytes, " bytes in ", path_, ", where ",
                        FreeBytes(path_.substr(0, path_.rfind('/'))),
-                       " bytes are left: ", std::strerror(error), ". The table is as it was");
+                       " bytes are left: ", SystemMessage(error), ". The table is as it was");
 }
 
 void RowFile::Fetch(int64_t record) const {
@@ -133,7 +134,7 @@ Status RowFile::Write(int64_t record, const void* bytes) const {
 Status RowFile::Failed(const std::string& what, int64_t record, int error) const {
   const bool full = error == ENOSPC || error == EDQUOT;
   return Status::Error(full ? StatusCode::kResourceExhausted : StatusCode::kSystem, "Cannot ", what,
-                       " record ", record, " of ", path_, ": ", std::strerror(error));
+                       " record ", record, " of ", path_, ": ", SystemMessage(error));
 }
 
 }  // namespace tfhybrid

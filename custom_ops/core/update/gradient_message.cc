@@ -92,6 +92,7 @@ int64_t WidenedForm(const GradientMessage& message) { return message.header.form
 
 std::vector<int64_t> CountsOf(const GradientMessage& message) {
   std::vector<int64_t> counts;
+  counts.reserve(message.keys.size());
   for (const Span<const int64_t>& keys : message.keys) counts.push_back(keys.size());
   return counts;
 }

@@ -46,7 +46,7 @@ HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
       settings_(std::move(settings)) {}
 
 void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
-  const std::lock_guard<std::mutex> guard(posting_);
+  const MutexLock guard(posting_);
   std::vector<KeptGradients> batch;
   for (size_t t = 0; t < tables.size(); ++t) {
     const KeyGradients& table = tables[t];
@@ -87,7 +87,7 @@ Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contributi
     std::copy(failure.begin(), failure.end(), words.begin());
     return Status::Ok();
   }
-  const std::lock_guard<std::mutex> guard(posting_);
+  const MutexLock guard(posting_);
   const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
   TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, allocate(MessageWords(schema, counts)));
   AddTo(Counter::kSentBytes, words.size() * 8);
@@ -98,11 +98,12 @@ Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contributi
 
 Status HostUpdate::PostBatch(const std::vector<KeyGradients>& batch,
                              const Contribution& contribution, const ParallelFor& parallel_for) {
-  const std::lock_guard<std::mutex> guard(posting_);
+  const MutexLock guard(posting_);
   Status posted;
   if (contribution.failure.empty()) {
     const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
     posted = Post(counts, [&](const MessageBuilder& message) {
+      posting_.AssertHeld();
       FillNumbered(contribution, message, parallel_for);
     });
   } else {

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +26,7 @@
 #include "core/update/mailbox.h"
 #include "core/update/table_update.h"
 #include "core/update/update_journal.h"
+#include "core/util/mutex.h"
 #include "core/util/parallel.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -87,10 +87,11 @@ class HostUpdate {
   std::string Path(const std::string& what) const;
   Status CheckRank(int local_rank) const;
   // Kept micro-batches and then `batch`, by table, as packer_ wants them.
-  std::vector<std::vector<KeyGradients>> WithKept(const std::vector<KeyGradients>& batch) const;
+  std::vector<std::vector<KeyGradients>> WithKept(const std::vector<KeyGradients>& batch) const
+      TFHYBRID_REQUIRES(posting_);
   // Writes what packer_ has numbered.
   void FillNumbered(const Contribution& contribution, const MessageBuilder& message,
-                    const ParallelFor& parallel_for) const;
+                    const ParallelFor& parallel_for) const TFHYBRID_REQUIRES(posting_);
 
   const std::weak_ptr<Store> store_;
   const std::string directory_;
@@ -102,9 +103,10 @@ class HostUpdate {
     std::vector<int64_t> keys;
     std::vector<float> gradients;
   };
-  std::mutex posting_;
-  std::vector<std::vector<KeptGradients>> kept_;  // by micro-batch and table; guarded by posting_
-  GradientPacker packer_;                         // scratch, guarded by posting_
+  Mutex posting_;
+  // By micro-batch and table.
+  std::vector<std::vector<KeptGradients>> kept_ TFHYBRID_GUARDED_BY(posting_);
+  GradientPacker packer_ TFHYBRID_GUARDED_BY(posting_);  // scratch
   // The leader's.
   uint64_t led_ = 0;  // messages of each rank that were waited for
   std::vector<MailboxReader> readers_;

@@ -24,7 +24,7 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
   bool published = true;
   for (size_t t = 0; t < settings.schema.tables.size(); ++t) {
     open.push_back(store.Find(settings.schema.tables[t]));
-    if (open.back() == nullptr || open.back()->writer->dim() != settings.schema.dims[t]) {
+    if (open.back() == nullptr || open.back()->reader->dim() != settings.schema.dims[t]) {
       return Status::Error(StatusCode::kDataLoss, path, ".journal is damaged: it names table '",
                            settings.schema.tables[t], "'");
     }
@@ -48,7 +48,7 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
   }
   TFHYBRID_RETURN_IF_ERROR(
       TableUpdate(std::move(journal)).Finish(messages.value(), tables, parallel_for));
-  for (const auto& table : open) table->SetPosted(table->writer->version());
+  for (const auto& table : open) table->SetPosted(table->reader->version());
   return Status::Ok();
 }
 

@@ -145,10 +145,10 @@ Status ApplyIfMissing(const SentUpdate& update, const Store& store,
   for (size_t t = 0; t < update.versions.size(); ++t) {
     const std::string& name = update.settings.schema.tables[t];
     open.push_back(store.Find(name));
-    const uint64_t version = open.back() == nullptr ? 0 : open.back()->writer->version();
+    const uint64_t version = open.back() == nullptr ? 0 : open.back()->reader->version();
     const bool near = version == update.versions[t] || version + 1 == update.versions[t];
     if (open.back() == nullptr || !near ||
-        open.back()->writer->dim() != update.settings.schema.dims[t]) {
+        open.back()->reader->dim() != update.settings.schema.dims[t]) {
       return Status::Error(StatusCode::kDataLoss, "Table '", name, "' is of version ", version,
                            ", too far from version ", update.versions[t], " of another host");
     }
@@ -160,7 +160,7 @@ Status ApplyIfMissing(const SentUpdate& update, const Store& store,
     return Status::Error(StatusCode::kDataLoss, "An update is in some of its tables alone");
   }
   TFHYBRID_RETURN_IF_ERROR(Apply(update, store, tables, parallel_for));
-  for (const auto& table : open) table->SetPosted(table->writer->version());
+  for (const auto& table : open) table->SetPosted(table->reader->version());
   return Status::Ok();
 }
 

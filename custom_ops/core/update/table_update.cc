@@ -260,8 +260,8 @@ void TableUpdate::Admit(const TableWriter& table, const Start& start, UpdateUnit
 }
 
 Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
-  std::vector<int64_t> rows;
-  for (const TableWriter* table : tables) rows.push_back(table->rows());
+  std::vector<int64_t> rows(tables.size());
+  std::transform(tables.begin(), tables.end(), rows.begin(), [](auto* t) { return t->rows(); });
   for (UpdateUnit& unit : units_) {
     unit.first = rows[unit.table];
     rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -27,11 +27,11 @@ inline void RunInline(int64_t total, int64_t /*cost*/,
 // The same for work that may fail: does all of the work, and returns the first failure.
 inline Status RunParts(const ParallelFor& parallel_for, int64_t total, int64_t cost,
                        const std::function<Status(int64_t begin, int64_t end)>& work) {
-  std::mutex mutex;
+  Mutex mutex;
   Status first;  // guarded by mutex
   parallel_for(total, cost, [&](int64_t begin, int64_t end) {
     const Status status = work(begin, end);
-    const std::lock_guard<std::mutex> guard(mutex);
+    const MutexLock guard(mutex);
     if (first.ok()) first = status;
   });
   return first;

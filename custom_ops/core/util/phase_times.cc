@@ -4,7 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
+
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 namespace {
@@ -13,7 +14,7 @@ std::array<std::atomic<int64_t>, kPhases> nanoseconds_in = {};
 
 // Spans left to keep. Without a timeline it is 0, and a phase costs one look at it.
 std::atomic<int64_t> room{0};
-std::mutex mutex;
+Mutex mutex;
 std::vector<PhaseSpan>& Kept() {                           // guarded by mutex
   static auto* const kept = new std::vector<PhaseSpan>();  // threads may outlive static objects
   return *kept;
@@ -33,7 +34,7 @@ int64_t SinceEpoch(PhaseClock::time_point time) {
 }
 
 void Keep(const PhaseSpan& span) {
-  const std::lock_guard<std::mutex> guard(mutex);
+  const MutexLock guard(mutex);
   if (room.load(std::memory_order_relaxed) == 0) return;
   room.fetch_sub(1, std::memory_order_relaxed);
   Kept().push_back(span);
@@ -53,14 +54,14 @@ void AddTime(Phase phase, PhaseClock::time_point begin, PhaseClock::time_point e
 }
 
 void StartTimeline(int64_t max_spans) {
-  const std::lock_guard<std::mutex> guard(mutex);
+  const MutexLock guard(mutex);
   Kept().clear();
   Kept().reserve(static_cast<size_t>(std::max<int64_t>(max_spans, 0)));
   room.store(std::max<int64_t>(max_spans, 0), std::memory_order_relaxed);
 }
 
 std::vector<PhaseSpan> TimelineSpans() {
-  const std::lock_guard<std::mutex> guard(mutex);
+  const MutexLock guard(mutex);
   return Kept();
 }
 

@@ -219,6 +219,25 @@ TEST_F(StoreTest, TableIsOpenedOnce) {
   EXPECT_EQ(nullptr, leader->Find("other"));
 }
 
+TEST_F(StoreTest, TableIsFoundTogetherWithThatOfItsWaitingKeys) {
+  auto leader = Create("job");
+  TableConfig config = ConfigOf("item", 4);
+  config.policy.kind = PolicyKind::kRows;
+  config.policy.admission = 2;
+  // Another thread may look for a table that is being opened: a report does so while a model is
+  // built.
+  for (int i = 0; i < 200; ++i) {
+    config.name = "item " + std::to_string(i);
+    std::thread finds([&leader, name = config.name] {
+      std::shared_ptr<OpenTable> found;
+      while (found == nullptr) found = leader->Find(name);
+      EXPECT_NE(nullptr, found->waiting) << name;
+    });
+    EXPECT_OK(leader->OpenNamed(config, kTimeoutMs));
+    finds.join();
+  }
+}
+
 TEST_F(StoreTest, RankThatBuildsAnotherModelIsRefused) {
   auto leader = Create("job");
   ASSERT_OK(leader->OpenNamed(ConfigOf("item", 4), kTimeoutMs));
