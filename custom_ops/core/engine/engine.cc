@@ -95,7 +95,7 @@ void Engine::Close() {
   summing_.Join();
   std::vector<UpdateInUse> updates;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     updates = updates_;
   }
   // Before the applying thread, which they wait for.
@@ -162,7 +162,7 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
   TFHYBRID_ASSIGN_OR_RETURN(
       const UpdateSettings settings,
       UpdateSettings::Make(std::move(schema), topology_, choices, std::move(allocations)));
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   for (size_t number = 0; number < updates_.size(); ++number) {
     if (updates_[number]->name != opened->name) continue;
     if (updates_[number]->settings() == settings) return static_cast<int64_t>(number);
@@ -185,7 +185,7 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
 }
 
 Result<UpdateInUse> Engine::Update(int64_t number) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (const auto ended = ended_.find(number); ended != ended_.end()) {
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", ended->second,
                          "' is trained by an optimizer that was built later. A table has one "
@@ -201,7 +201,7 @@ Result<UpdateInUse> Engine::Update(int64_t number) const {
 
 Status Engine::ForgetOptimizer(OpenTable* table) {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     for (size_t number = 0; number < updates_.size(); ++number) {
       for (const std::shared_ptr<OpenTable>& its : updates_[number]->tables) {
         if (its.get() == table) ended_.emplace(number, table->reader->name());

@@ -32,7 +32,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,6 +58,7 @@
 #include "core/placement/topology.h"
 #include "core/store/store.h"
 #include "core/update/host_update.h"
+#include "core/util/mutex.h"
 #include "core/util/parallel.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -285,13 +285,14 @@ class Engine {
   WorkerThreads workers_;
   const ParallelFor threads_;
   Meetings meetings_;
-  mutable std::mutex mutex_;
-  std::vector<UpdateInUse> updates_;      // by number; guarded by mutex_
-  std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
-  // Allocations of sharded tables, by name; likewise.
-  std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
-  std::set<int64_t> looked_up_;  // tickets; likewise
-  std::deque<RowRead> reads_;    // likewise
+  mutable Mutex mutex_;
+  std::vector<UpdateInUse> updates_ TFHYBRID_GUARDED_BY(mutex_);  // by number
+  // Updates, and the table that each lost.
+  std::map<int64_t, std::string> ended_ TFHYBRID_GUARDED_BY(mutex_);
+  // Allocations of sharded tables, by name.
+  std::map<std::string, std::shared_ptr<const Allocation>> allocations_ TFHYBRID_GUARDED_BY(mutex_);
+  std::set<int64_t> looked_up_ TFHYBRID_GUARDED_BY(mutex_);  // tickets
+  std::deque<RowRead> reads_ TFHYBRID_GUARDED_BY(mutex_);
   std::atomic<bool> uses_key_handles_{false};
   BatchKeys batch_keys_;
   RowSender sender_;

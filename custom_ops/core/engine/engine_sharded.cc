@@ -8,6 +8,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/held_writers.h"
 #include "core/placement/key_handle.h"
+#include "core/util/mutex.h"
 
 namespace tfhybrid {
 namespace {
@@ -30,7 +31,7 @@ Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int ti
       config.shard = {static_cast<uint32_t>(owners), placement.kind == PlacementKind::kWhole,
                       static_cast<uint32_t>(placement.owner)};
       const int64_t first = topology_.FirstOwner();
-      const std::lock_guard<std::mutex> guard(mutex_);
+      const MutexLock guard(mutex_);
       allocations_[config.name] =
           placement.kind == PlacementKind::kByKey
               ? Allocation::Even(config.name, hosts, first)
@@ -41,7 +42,7 @@ Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int ti
 }
 
 std::shared_ptr<const Allocation> Engine::AllocationOf(const std::string& table) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = allocations_.find(table);
   return found == allocations_.end() ? nullptr : found->second;
 }
@@ -54,11 +55,12 @@ std::function<bool(int64_t key)> Engine::OwnsOf(const std::string& table) const 
 }
 
 bool Engine::IsSharded(const OpenTables& tables) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (allocations_.empty()) return false;
-  return std::any_of(tables.begin(), tables.end(), [&](const auto& table) {
-    return allocations_.count(table->reader->name()) > 0;
-  });
+  for (const auto& table : tables) {
+    if (allocations_.count(table->reader->name()) > 0) return true;
+  }
+  return false;
 }
 
 Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
@@ -75,13 +77,13 @@ Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<Featu
 void Engine::NoteLookedUp(const FetchedRows& fetched) {
   const std::vector<int64_t> tickets = fetched.Tickets();
   if (tickets.empty()) return;
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   looked_up_.insert(tickets.begin(), tickets.end());
   for (RowRead& read : fetched.Reads()) reads_.push_back(std::move(read));
 }
 
 std::vector<int64_t> Engine::TakeLookedUp(int64_t max_count) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   std::vector<int64_t> tickets;
   while (static_cast<int64_t>(tickets.size()) < max_count && !looked_up_.empty()) {
     tickets.push_back(*looked_up_.begin());
@@ -91,7 +93,7 @@ std::vector<int64_t> Engine::TakeLookedUp(int64_t max_count) {
 }
 
 std::vector<RowRead> Engine::TakeReads(int64_t max_count) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   std::vector<RowRead> taken;
   while (static_cast<int64_t>(taken.size()) < max_count && !reads_.empty()) {
     taken.push_back(std::move(reads_.front()));

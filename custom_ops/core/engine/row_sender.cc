@@ -10,7 +10,7 @@
 namespace tfhybrid {
 
 void RowSender::Add(int64_t rank, std::unique_ptr<Connection> connection) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (closed_) return;
   std::unique_ptr<Trainer>& trainer = trainers_[rank];
   if (trainer != nullptr) {
@@ -24,35 +24,36 @@ void RowSender::Add(int64_t rank, std::unique_ptr<Connection> connection) {
 
 void RowSender::Announce(int64_t rank, int64_t ticket, Versions versions) {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     const auto found = trainers_.find(rank);
     if (found == trainers_.end()) return;
     found->second->waiting.push_back({ticket, std::move(versions)});
     ++changes_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void RowSender::Changed() {
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (trainers_.empty()) return;
     ++changes_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void RowSender::Close() {
+  std::vector<std::unique_ptr<Trainer>> ending;
   {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     closed_ = true;
-    for (auto& [rank, trainer] : trainers_) replaced_.push_back(std::move(trainer));
+    ending.swap(replaced_);
+    for (auto& [rank, trainer] : trainers_) ending.push_back(std::move(trainer));
     trainers_.clear();
-    for (const auto& trainer : replaced_) trainer->connection->Shut();
+    for (const auto& trainer : ending) trainer->connection->Shut();
   }
-  changed_.notify_all();
-  for (const auto& trainer : replaced_) trainer->thread.join();
-  replaced_.clear();
+  changed_.NotifyAll();
+  for (const auto& trainer : ending) trainer->thread.join();
 }
 
 void RowSender::Run(Trainer* trainer) {
@@ -60,12 +61,12 @@ void RowSender::Run(Trainer* trainer) {
   for (;;) {
     Ready ready;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
+      const MutexLock guard(mutex_);
       for (;;) {
         if (closed_) return;
         if (Take(trainer, &ready)) break;
         const uint64_t seen = changes_;
-        changed_.wait(lock, [&] { return closed_ || changes_ != seen; });
+        while (!closed_ && changes_ == seen) changed_.Wait(mutex_);
       }
     }
     // A trainer that is gone, or was replaced, gets nothing more.

@@ -9,13 +9,11 @@
 #ifndef TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
 #define TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +22,7 @@
 #include "core/exchange/batch_keys.h"
 #include "core/exchange/connection.h"
 #include "core/store/store.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -70,16 +69,16 @@ class RowSender {
 
   void Run(Trainer* trainer);
   // The next batch that has tables to send, which are not waited for any longer.
-  bool Take(Trainer* trainer, Ready* ready);
+  bool Take(Trainer* trainer, Ready* ready) TFHYBRID_REQUIRES(mutex_);
   Status Send(const Ready& ready, Connection* connection) const;
 
   const BatchSource source_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool closed_ = false;                                   // guarded by mutex_
-  uint64_t changes_ = 0;                                  // likewise
-  std::map<int64_t, std::unique_ptr<Trainer>> trainers_;  // by rank; likewise
-  std::vector<std::unique_ptr<Trainer>> replaced_;        // likewise
+  Mutex mutex_;
+  Condition changed_;
+  bool closed_ TFHYBRID_GUARDED_BY(mutex_) = false;
+  uint64_t changes_ TFHYBRID_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, std::unique_ptr<Trainer>> trainers_ TFHYBRID_GUARDED_BY(mutex_);  // by rank
+  std::vector<std::unique_ptr<Trainer>> replaced_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid

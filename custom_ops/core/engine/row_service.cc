@@ -33,7 +33,7 @@ Status SendRows(Connection* connection, FrameKind kind,
 }  // namespace
 
 void RowService::Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   if (closed_) return;
   for (auto served = served_.begin(); served != served_.end();) {
     if (!served->done) {
@@ -52,14 +52,14 @@ void RowService::Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connec
 }
 
 int64_t RowService::CountOfReaders() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   return std::count_if(served_.begin(), served_.end(), [](const Served& served) {
     return served.purpose == LinkPurpose::kReads && !served.done;
   });
 }
 
 void RowService::Close() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const MutexLock guard(mutex_);
   closed_ = true;
   for (Served& served : served_) served.connection->Shut();
   for (Served& served : served_) served.thread.join();

@@ -12,7 +12,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -23,6 +22,7 @@
 #include "core/exchange/connection.h"
 #include "core/exchange/update_inbox.h"
 #include "core/store/store.h"
+#include "core/util/mutex.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -79,9 +79,9 @@ class RowService {
 
   const EngineCalls engine_;
   UpdateInbox inbox_;
-  std::mutex mutex_;
-  bool closed_ = false;       // guarded by mutex_
-  std::list<Served> served_;  // likewise
+  Mutex mutex_;
+  bool closed_ TFHYBRID_GUARDED_BY(mutex_) = false;
+  std::list<Served> served_ TFHYBRID_GUARDED_BY(mutex_);
 };
 
 }  // namespace tfhybrid
