@@ -26,7 +26,9 @@ def test_steps_that_are_executed_together_are_not_torn(tmp_path: Path, steps: in
         Checkpoint(tmp_path, save_freq=3),
     ):
         callback.set_model(
-            SimpleNamespace(steps_per_execution=steps, optimizer=SimpleNamespace(iterations=0))
+            SimpleNamespace(
+                weights=[], steps_per_execution=steps, optimizer=SimpleNamespace(iterations=0)
+            )
         )
         with pytest.raises(ConfigError, match=f"steps_per_execution={steps}. Received: 3"):
             callback.on_train_begin()

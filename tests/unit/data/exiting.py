@@ -165,7 +165,8 @@ for name in names:
     for _ in range(count):
         pid = os.fork()
         if pid == 0:
-            if "SHOW" not in os.environ: os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            if "SHOW" not in os.environ:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             end(*name.split(":"), folder)
             sys.exit()
         for kind, ends in judge({pid: name}, seconds).items():

@@ -30,9 +30,7 @@ def ends_of(names: list[str], count: int = 1, seconds: float = 60) -> dict[str, 
 @pytest.mark.parametrize("kind", ["counted", "slow", "stream", "announced"])
 def test_a_process_ends_in_every_way_while_a_generator_is_called(kind):
     names = [f"{kind}:{way}" for way in STATUSES]
-    assert ends_of(names) == {
-        f"{kind}:{way}": {status: 1} for way, status in STATUSES.items()
-    }
+    assert ends_of(names) == {f"{kind}:{way}": {status: 1} for way, status in STATUSES.items()}
 
 
 def test_a_process_ends_behind_every_reader():
