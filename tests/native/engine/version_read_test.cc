@@ -132,7 +132,7 @@ TEST_F(VersionReadTest, TheLeadersOwnProcessWaitsForItsLock) {
   std::atomic<bool> changing{true}, read{false};
   std::thread reading;
   {
-    const std::lock_guard<std::mutex> guard(job.tables[0]->writing);
+    const MutexLock guard(job.tables[0]->writing);
     job.tables[0]->writer->BeginChange();
     reading = std::thread([&] {
       EXPECT_OK(reader.Read(1, kTimeoutMs));
