@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tfhybrid.data.samples.ragged import Ragged
     from tfhybrid.data.samples.sharding import Shard
     from tfhybrid.data.samples.strings import string_keys
+    from tfhybrid.values.column import Column
 
 __all__ = [
     "END_MARKER",
@@ -36,6 +37,7 @@ __all__ = [
     "BestAuc",
     "ClickLog",
     "Clicks",
+    "Column",
     "Criteo",
     "Csv",
     "DirectoryStream",
@@ -64,6 +66,7 @@ _SOURCES = {
     "BestAuc": "generator",
     "ClickLog": "generator",
     "Clicks": "samples.clicks",
+    "Column": "tfhybrid.values.column",
     "Criteo": "formats.criteo",
     "Csv": "formats.csv",
     "DirectoryStream": "directory_stream",

@@ -25,7 +25,8 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
     `tfhybrid.data.Parquet` with the same names reads the same samples.
 
     Args:
-        file_format: Format of the source.
+        file_format: Format of the source. One that is `agreeing` compares the types of its columns
+            with those of the sources before.
         source: File to read.
         target: File to write; an existing one is replaced.
         advance: Function to call with the number of source bytes done since the last call.
@@ -37,7 +38,8 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
         DataError: A value of the source is malformed.
         OSError: The source cannot be read, or the target cannot be written.
     """
-    units = file_format.units(source)
+    units = file_format.scan(source)
+    file_format.compare_scanned()
     rows = sum(unit.rows for unit in units)
     label_name = _label_name(file_format)
     size = source.stat().st_size

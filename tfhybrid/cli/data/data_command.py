@@ -55,11 +55,13 @@ def convert(
     targets = _targets(sources, output, replace)
 
     from tfhybrid.cli.data import conversion
+    from tfhybrid.data.formats.agreed_types import AgreedTypes
 
+    agreeing = format_of_sources.agreeing(AgreedTypes())
     rows, total = 0, sum(source.stat().st_size for source in sources)
     with _folder(output), progress("Converting", total) as advance:
         for source, target in targets.items():
-            rows += conversion.convert(format_of_sources, source, target, advance)
+            rows += conversion.convert(agreeing, source, target, advance)
     size = sum(target.stat().st_size for target in targets.values())
     show(f"{output}: {rows:,} samples in {len(targets)} file(s), {size / 1e6:,.1f} MB")
 

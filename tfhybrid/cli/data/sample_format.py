@@ -90,6 +90,14 @@ class AllSampleOptions(SampleOptions):
         float | None,
         _layout(metavar="X", show_default="an error", help="Number for a missing value."),
     ] = None
+    empty: Annotated[
+        str | None,
+        _layout(
+            metavar="MEANING",
+            show_default="string",
+            help="Meaning of an empty field in CSV columns of strings: string or missing.",
+        ),
+    ] = None
 
 
 def format_of(name: str, **options: Any) -> Any:

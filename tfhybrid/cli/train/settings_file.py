@@ -13,7 +13,8 @@ from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 
 Location = tuple[str | int, ...]
-_NOT_OF_FORMATS = {"train", "format", "batch_size", "window"}
+_OF_BATCHES = {"bad_rows", "max_bad_rows", "bad_rows_file"}
+_NOT_OF_FORMATS = {"train", "format", "batch_size", "window", *_OF_BATCHES}
 
 
 class SettingsFile:
@@ -53,6 +54,13 @@ class SettingsFile:
                 names the line of the data.
         """
         data = self.settings.data
+        label = data.label or "label"
+        for option in ("features", "strings", "lists", "dense"):
+            if label in (getattr(data, option) or []):
+                raise ConfigError(
+                    f"{self.at('data', option)}: must not contain the label, because the model "
+                    f"would see the answer. Received: {label!r}"
+                )
         try:
             return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
         except ConfigError as error:

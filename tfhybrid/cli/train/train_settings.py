@@ -88,6 +88,18 @@ class Data(Section):
     )
     missing_key: int | None = Field(None, description="Key for a missing value.")
     missing_value: float | None = Field(None, description="Number for a missing value.")
+    empty: Literal["string", "missing"] | None = Field(
+        None, description="Meaning of an empty field in CSV columns of strings."
+    )
+    bad_rows: Literal["raise", "skip"] = Field(
+        "raise", description="Treatment of rows with a malformed value in the files to train on."
+    )
+    max_bad_rows: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Maximum number of rows that a rank skips in an epoch."
+    )
+    bad_rows_file: str | None = Field(
+        None, description="File to which the skipped rows are written."
+    )
     columns: list[str] | None = Field(None, description="All columns of CSV without a header.")
     delimiter: str | None = Field(None, description="Separator of columns in CSV.")
     separator: str | None = Field(None, description="Separator of a list's keys in CSV.")

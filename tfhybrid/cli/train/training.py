@@ -157,6 +157,9 @@ class Training:
                 seed=self._settings.job.seed,
                 window=data.window,
                 shuffle=not self._trial,
+                bad_rows=data.bad_rows,
+                max_bad_rows=data.max_bad_rows,
+                bad_rows_file=data.bad_rows_file,
             )
 
     def _evaluated(self) -> tf.data.Dataset | None:

@@ -86,6 +86,8 @@ class Csv(Text):
 
     def __post_init__(self) -> None:
         _check_separators(self.delimiter, self.separator)
+        if self.empty not in ("string", "missing"):
+            raise ConfigError(f"empty= must be 'string' or 'missing'. Received: {self.empty!r}")
         names = [column.name for column in self._single + self._dense]
         names += [column.name for column in self._lists]
         check_names(names)

@@ -25,19 +25,24 @@ _MAX_OUTPUT = 1 << 22
 _WINDOW_BITS = {".gz": 31, ".zlib": 15}  # arguments of `zlib.decompressobj`
 
 
-def units_of(path: Path, unit_records: int) -> list[Unit]:
+def units_of(path: Path, unit_records: int, first: list[bytes] | None = None) -> list[Unit]:
     """Cuts a file into runs of records. Reads only the lengths of records, if uncompressed.
 
     Args:
         path: Path of the file.
         unit_records: Number of records in a unit.
+        first: List to which the first record is added, if there is one. Default: none.
 
     Raises:
         DataError: The file ends within a record, or a compressed file is damaged or cut off.
         OSError: The file cannot be read.
     """
-    of_file = _begins_inside if path.suffix in _WINDOW_BITS else _begins
-    begins, count = of_file(path, unit_records)
+    first = [] if first is None else first
+    if path.suffix in _WINDOW_BITS:
+        begins, count = _begins_inside(path, unit_records)
+        first += first_records(path, 1)
+    else:
+        begins, count = _begins(path, unit_records, first)
     firsts = range(0, max(count, 1), unit_records)
     return [
         Unit(path, begin, end, first, min(unit_records, count - first))
@@ -168,10 +173,10 @@ def inflated(path: Path) -> Generator[bytes, None, None]:
         )
 
 
-def _begins(path: Path, unit_records: int) -> tuple[list[int], int]:
+def _begins(path: Path, unit_records: int, first: list[bytes]) -> tuple[list[int], int]:
     """Returns the byte at which each unit begins and the last one ends, and the number of records.
 
-    Reads only the lengths of records.
+    Reads only the lengths of records, and the first record, which it adds to `first`.
     """
     size = path.stat().st_size
     begins, count, position = [], 0, 0
@@ -182,6 +187,8 @@ def _begins(path: Path, unit_records: int) -> tuple[list[int], int]:
                     begins.append(position)
                 position += _OVERHEAD + _LENGTH.unpack_from(data, position)[0]
                 count += 1
+            end = _BEFORE + _LENGTH.unpack_from(data)[0] if count else 0
+            first += [data[_BEFORE:end]] if count else []
     _check_end(path, size, position, count)
     return [*(begins or [0]), size], count
 

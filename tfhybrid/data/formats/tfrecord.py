@@ -129,9 +129,10 @@ class TFRecord(Format):
 
     @override
     def scan(self, path: Path) -> list[Unit]:
-        units = self.units(path)
+        first: list[bytes] = []
+        units = units_of(path, UNIT_RECORDS, first)
         if self._open and self._firsts is not None:
-            self._firsts.extend((path, first) for first in first_records(path, 1))
+            self._firsts.extend((path, record) for record in first)
         return units
 
     @override

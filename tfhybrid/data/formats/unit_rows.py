@@ -136,7 +136,9 @@ class UnitCheck:
                 advice. Default: none.
         """
         if checked.bad.any():
-            own = wording or {}
+            own = dict(wording or {})
+            if column.role != "label" and (column.low is not None or column.high is not None):
+                own.pop(Reason.RANGE, None)
             self._note(
                 _BadColumn(
                     column.name,
