@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from tfhybrid.data.formats.label import LabelSpec
+from tfhybrid.data.formats.table_columns import clicks_of
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.origin import Cut, Origin, digest_of_table
 from tfhybrid.data.samples.sharding import Shard
 
 
@@ -58,12 +63,70 @@ class Batches(ResumableBatches):
         self._clicks = clicks
         self._shuffle = shuffle
 
+    @classmethod
+    def of(
+        cls, table: Any, *, label: LabelSpec, batch_size: int, seed: int = 0, **options: Any
+    ) -> Batches:
+        """Returns batches of a data frame, an Arrow table, or a dictionary of arrays.
+
+        Columns of whole numbers and strings, and lists of those, are features. Columns of floats
+        and booleans, and lists of a fixed size of those, are dense. Strings become keys by
+        `string_keys`. Every rank holds the same table.
+
+        Args:
+            table: `pandas.DataFrame`, or another data frame that Arrow can read; `pyarrow.Table`;
+                or dictionary of arrays by name, `[n]` or `[n, length]`.
+            label: Label column, 0 or 1; or a `Label` with other values; or several of them.
+            batch_size: Samples per rank and step, at least 1.
+            seed: Seed of the shuffle, not negative. Default 0.
+            **options: Arguments of `Parquet` for the columns (`features`, `dense`, `positive`,
+                `missing_key`, `missing_value`), and further arguments of `Batches`.
+
+        Raises:
+            ConfigError: The table is of no such kind, or an argument is out of range.
+            DataError: A value is missing, or is no key, number or label; or a column has another
+                type, such as times. The message names column and row.
+
+        Example:
+
+        >>> import numpy as np
+        >>> rows = {"click": np.array([1, 0]), "user": np.array([7, 8]), "city": ["Rome", "Oslo"]}
+        >>> batches = Batches.of(rows, label="click", batch_size=2, shard=Shard(0, 1))
+        >>> batches.steps_per_epoch
+        1
+        """
+        named = {name: options.pop(name, None) for name in ("features", "dense", "positive")}
+        missing = options.pop("missing_key", None), options.pop("missing_value", None)
+        clicks = clicks_of(table, label, missing=missing, **named)
+        return cls(clicks, batch_size, seed=seed, **options)
+
     @override
-    def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
+    def _epoch(self, epoch: int, before: Sequence[Cut], step: int) -> Iterator[Clicks]:
         order = self._order(epoch)
-        for index in range(step, self.steps_per_epoch):
-            part = self._shard.part(*self._steps.bounds(index))
+        used = sum(cut.samples for cut in before)
+        steps = dataclasses.replace(self._steps, samples=self._steps.samples - used)
+        for index in range(step, steps.count):
+            begin, end = steps.bounds(index)
+            part = self._shard.part(begin, end)
+            part = slice(used + part.start, used + part.stop)
             yield self._clicks.take(part if order is None else order[part])
+
+    @override
+    def _described(self) -> Origin:
+        return Origin(
+            batch_size=self._steps.batch_size,
+            ranks=self._shard.size,
+            window=0,
+            seed=self._seed,
+            shuffle=self._shuffle,
+            drop_remainder=self._steps.drop_remainder,
+            samples=self._steps.samples,
+            digest=digest_of_table(self._clicks),
+        )
+
+    @override
+    def _head(self) -> Clicks:
+        return self._clicks.take(slice(0, self._steps.batch_size))
 
     @override
     def _example(self) -> Clicks:

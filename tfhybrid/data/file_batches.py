@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,9 +15,17 @@ from typing_extensions import override
 from tfhybrid.data.bad_rows import BadRows, RowAccount, Rows
 from tfhybrid.data.file_names import files_of
 from tfhybrid.data.formats.agreed_types import AgreedTypes
+from tfhybrid.data.formats.epoch_rows import (
+    EpochRows,
+    RowsLeft,
+    Sequenced,
+    order_of_part,
+    steps_per_window,
+)
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.origin import Cut, Origin, describe_files, digest_of_files
 from tfhybrid.data.samples.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
 
@@ -35,9 +43,9 @@ class FileBatches(ResumableBatches):
     window. So a rank holds `2 * window / size` samples. No sample is lost or repeated, and all
     ranks have the same number of steps.
 
-    To resume with the same number of ranks, only the window of the position is read again. With
-    another number of ranks and the same number of samples per step, a window has the same samples
-    in other batches: start at a multiple of `steps_per_window`.
+    To resume, only the window of the position is read again, also with another batch size, window
+    or number of ranks (see `at`). Then each rank also reads the parts of that window that its first
+    samples come from.
 
     Args:
         file_format: Format of the files, such as `Parquet(["user", "item"])`.
@@ -107,8 +115,8 @@ class FileBatches(ResumableBatches):
         super().__init__(rows, batch_size, seed, drop_remainder, shard)
         if window < 1:
             raise ConfigError(f"window must be at least 1. Received: {window}.")
-        self._steps_per_window = max(window // (batch_size * self._shard.size), 1)
-        self._windows = Steps(rows, batch_size * self._steps_per_window, self._shard.size)
+        self._window = window
+        self._steps_per_window = steps_per_window(window, batch_size * self._shard.size)
 
     @property
     def steps_per_window(self) -> int:
@@ -121,39 +129,48 @@ class FileBatches(ResumableBatches):
         return self._bad_rows.account
 
     @override
-    def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
-        units = self._ordered(epoch)
-        begun_at = step
+    def _epoch(self, epoch: int, before: Sequence[Cut], step: int) -> Iterator[Clicks]:
+        key = [self._seed, epoch] if self._shuffle else []
+        read = functools.partial(self._bad_rows.read, self._format)
+        rows: Sequenced = EpochRows(self._ordered(epoch), read)
+        for cut in before:
+            rows = RowsLeft(rows, cut, key, Rows.concatenate)
+        steps = dataclasses.replace(self._steps, samples=len(rows))
+        windows = Steps(len(rows), steps.batch_size * self._steps_per_window, steps.size)
         self._bad_rows.begin()
-        first = min(step // self._steps_per_window, self._windows.count - 1)
-        step -= first * self._steps_per_window
+        first = min(step // self._steps_per_window, windows.count - 1)
+        in_window = step - first * self._steps_per_window
         readers = min(_MAX_READERS, len(os.sched_getaffinity(0)))
         with (
             ThreadPoolExecutor(readers, "tfhybrid-reader") as pool,
             ThreadPoolExecutor(1, "tfhybrid-window") as reader,
         ):
-            following = reader.submit(self._read_window, epoch, first, units, pool)
-            for window in range(first, self._windows.count):
-                current: Future[Rows] = following
-                if window + 1 < self._windows.count:
-                    following = reader.submit(self._read_window, epoch, window + 1, units, pool)
-                yield from self._batches_of(window, current.result(), step)
-                step = 0
-        rows, before = self._rows_of_rank(self._steps.count), self._rows_of_rank(begun_at)
-        self._bad_rows.end(epoch, rows, before)
 
-    def _rows_of_rank(self, steps: int) -> int:
-        """Returns the number of rows, good and bad, in this rank's first steps of an epoch."""
-        full = max(min(steps, self._steps.count - 1), 0)
-        last = self._shard.part(*self._steps.bounds(full)) if steps > full else slice(0, 0)
-        return full * self._steps.batch_size + last.stop - last.start
+            def submit(window: int) -> Future[Rows]:
+                return reader.submit(self._read_window, rows, windows.bounds(window), key, pool)
 
-    def _batches_of(self, window: int, part: Rows, step: int) -> Iterator[Clicks]:
+            following = submit(first)
+            for window in range(first, windows.count):
+                current = following
+                if window + 1 < windows.count:
+                    following = submit(window + 1)
+                last = window == windows.count - 1
+                begin, end = windows.bounds(window)
+                yield from self._batches_of(end - begin, last, current.result(), in_window)
+                in_window = 0
+        of_rank = self._rows_of_rank(steps, steps.count), self._rows_of_rank(steps, step)
+        self._bad_rows.end(epoch, *of_rank)
+
+    def _rows_of_rank(self, steps: Steps, count: int) -> int:
+        """Returns the number of rows, good and bad, in this rank's part of the first steps."""
+        full = max(min(count, steps.count - 1), 0)
+        last = self._shard.part(*steps.bounds(full)) if count > full else slice(0, 0)
+        return full * steps.batch_size + last.stop - last.start
+
+    def _batches_of(self, samples: int, last: bool, part: Rows, step: int) -> Iterator[Clicks]:
         """Yields the batches of this rank's part of a window, from a step of the window on."""
-        begin, end = self._windows.bounds(window)
-        last = window == self._windows.count - 1
         steps = Steps(
-            end - begin,
+            samples,
             self._steps.batch_size,
             self._shard.size,
             self._steps.drop_remainder and last,
@@ -165,30 +182,29 @@ class FileBatches(ResumableBatches):
             yield self._bad_rows.good(batch)
 
     def _read_window(
-        self, epoch: int, window: int, units: list[Unit], pool: ThreadPoolExecutor
+        self, rows: Sequenced, bounds: tuple[int, int], key: list[int], pool: ThreadPoolExecutor
     ) -> Rows:
-        """Returns this rank's part of a window, shuffled if `shuffle` is true."""
-        bounds = self._shard.part(*self._windows.bounds(window))
-        part = Rows.concatenate([*self._rows(units, bounds.start, bounds.stop, pool)])
-        if not self._shuffle:
+        """Returns this rank's part of a window, shuffled if `key` is not empty."""
+        own = self._shard.part(*bounds)
+        part = Rows.concatenate([*rows.read(own.start, own.stop, pool)])
+        if not key:
             return part
-        order = np.random.default_rng([self._seed, epoch, bounds.start]).permutation(
-            len(part.clicks)
-        )
-        return part.take(order)
+        return part.take(order_of_part([*key, own.start], len(part.clicks)))
 
-    def _rows(
-        self, units: list[Unit], begin: int, end: int, pool: ThreadPoolExecutor
-    ) -> Iterator[Rows]:
-        """Yields the samples `[begin, end)` of the concatenated units, read by several threads."""
-        firsts = itertools.accumulate((unit.rows for unit in units), initial=0)
-        parts = [
-            (unit, slice(max(begin - first, 0), min(end - first, unit.rows)))
-            for unit, first in zip(units, firsts, strict=False)
-            if begin < first + unit.rows and first < end
-        ]
-        read = functools.partial(self._bad_rows.read, self._format)
-        yield from pool.map(read, *zip(*parts, strict=True))
+    @override
+    def _described(self) -> Origin:
+        files = describe_files([*dict.fromkeys(unit.path for unit in self._units)])
+        return Origin(
+            batch_size=self._steps.batch_size,
+            ranks=self._shard.size,
+            window=self._window,
+            seed=self._seed,
+            shuffle=self._shuffle,
+            drop_remainder=self._steps.drop_remainder,
+            samples=self._steps.samples,
+            digest=digest_of_files(files),
+            files=files,
+        )
 
     def _ordered(self, epoch: int) -> list[Unit]:
         if not self._shuffle:
@@ -198,13 +214,17 @@ class FileBatches(ResumableBatches):
 
     @override
     def _example(self) -> Clicks:
-        return self._columns
+        return self._head().take([])
+
+    @override
+    def _head(self) -> Clicks:
+        return self._first_rows
 
     @functools.cached_property
-    def _columns(self) -> Clicks:
-        if self._bad_rows.skips:
-            return self._format.rows(self._units[0]).clicks.take([])
-        return self._format.head(self._units[0]).take([])
+    def _first_rows(self) -> Clicks:
+        unit = self._units[0]
+        head = self._format.rows(unit).clicks if self._bad_rows.skips else self._format.head(unit)
+        return head.take(slice(0, self._steps.batch_size))
 
 
 def _units(

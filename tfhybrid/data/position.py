@@ -16,11 +16,44 @@ Cursor: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 
-class Position(NamedTuple):
-    """A position in epochs of data: `step` batches of epoch `epoch` have been used."""
-
+class _EpochStep(NamedTuple):
     epoch: int = 0
     step: int = 0
+
+
+class Position(_EpochStep):
+    """A position in epochs of data: `step` batches of epoch `epoch` have been used.
+
+    It is a tuple `(epoch, step)`. In addition, it may say what data its steps count.
+
+    Args:
+        epoch: Number of the epoch. Default 0.
+        step: Number of used batches of the epoch. Default 0.
+        data: JSON object with what the steps belong to: batch size, ranks, seed, files. Batches of
+            tfhybrid write and read it (`ResumableBatches.at`). Default `None`, unknown.
+    """
+
+    data: Cursor | None = None
+
+    def __new__(cls, epoch: int = 0, step: int = 0, data: Cursor | None = None) -> Position:
+        """Creates a position; see the class."""
+        position = super().__new__(cls, epoch, step)
+        position.data = data
+        return position
+
+    @property
+    def starts_epoch(self) -> bool:
+        """Whether no sample of the epoch has been used."""
+        # Few samples of an earlier run with other steps may be no step less.
+        return self.step == 0 and not (self.data or {}).get("before")
+
+    def advanced(self, steps: int) -> Position:
+        """Returns the position that is some steps later in the same epoch and the same data.
+
+        Args:
+            steps: Number of further batches that have been used.
+        """
+        return Position(self.epoch, self.step + steps, self.data)
 
 
 class StreamPosition(NamedTuple):
@@ -46,7 +79,9 @@ def cursor_of(position: AnyPosition) -> Cursor:
     {'epoch': 1, 'step': 20}
     """
     try:
-        named = position if isinstance(position, Mapping) else position._asdict()
+        named = dict(position) if isinstance(position, Mapping) else position._asdict()
+        if isinstance(position, Position) and position.data is not None:
+            named["data"] = position.data
         return json.loads(json.dumps(named, allow_nan=False, default=int))
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -66,6 +101,8 @@ def position_of(cursor: Cursor) -> Position | StreamPosition | Cursor:
     {'clicks': [17, 21]}
     """
     match cursor:
+        case {"epoch": int(epoch), "step": int(step), "data": dict(data), **others} if not others:
+            return Position(epoch, step, data)
         case {"epoch": int(epoch), "step": int(step), **others} if not others:
             return Position(epoch, step)
         case {"file": str(file), "row": int(row), **others} if not others:
@@ -84,4 +121,7 @@ def told(position: AnyPosition) -> str:
     >>> told(Position(1, 20))
     'epoch 1, step 20'
     """
-    return ", ".join(f"{name} {value}" for name, value in cursor_of(position).items())
+    cursor = cursor_of(position)
+    if isinstance(position_of(cursor), Position):
+        cursor.pop("data", None)
+    return ", ".join(f"{name} {value}" for name, value in cursor.items())
