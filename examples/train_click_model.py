@@ -41,7 +41,7 @@ loss = keras.losses.BinaryCrossentropy(from_logits=True)
 model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss)
 
 callbacks = [tfhybrid.callbacks.BroadcastVariables(), tfhybrid.callbacks.MetricAverage()]
-model.fit(train.dataset(epochs=2), shuffle=False, verbose=2, callbacks=callbacks)
+model.fit(train, epochs=2, verbose=2, callbacks=callbacks)
 scores = tfhybrid.metrics.evaluate(model, test.dataset())
 print(f"test AUC {scores['auc']:.4f}")
 # End of README's part.

@@ -58,10 +58,8 @@ model.compile(
     loss=keras.losses.BinaryCrossentropy(from_logits=True),
 )
 model.fit(
-    train.dataset(epochs=None),
+    train,
     epochs=4,
-    steps_per_epoch=train.steps_per_epoch,
-    shuffle=False,  # the batches come shuffled
     verbose=2 if tfhybrid.rank() == 0 else 0,
     callbacks=[tfhybrid.callbacks.BroadcastVariables(), tfhybrid.callbacks.MetricAverage()],
 )

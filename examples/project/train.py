@@ -28,27 +28,17 @@ def main() -> None:
     )
     test = tfhybrid.data.FileBatches(samples, "data/test.parquet", 4096, seed=0, shuffle=False)
     model = build()
-    options = {
-        "verbose": 2 if tfhybrid.rank() == 0 else 0,
-        "callbacks": [
+    model.fit(
+        train,
+        epochs=EPOCHS,
+        verbose=2 if tfhybrid.rank() == 0 else 0,
+        callbacks=[
             tfhybrid.callbacks.BroadcastVariables(),
             tfhybrid.callbacks.MetricAverage(),
             tfhybrid.callbacks.Evaluate(test.dataset(), group="user"),
-            tfhybrid.callbacks.Checkpoint(CHECKPOINTS, monitor="val_auc", mode="max"),
+            tfhybrid.callbacks.Checkpoint(CHECKPOINTS, monitor="val_auc", mode="max", resume=True),
         ],
-    }
-    # Restore the last checkpoint and finish the interrupted epoch; in a first run, do nothing.
-    position = tfhybrid.checkpoint.restore(model, CHECKPOINTS)
-    position = tfhybrid.checkpoint.finish_epoch(model, train, position, **options)
-    if position.epoch < EPOCHS:
-        model.fit(
-            train.dataset(position.epoch, epochs=None),
-            initial_epoch=position.epoch,
-            epochs=EPOCHS,
-            steps_per_epoch=train.steps_per_epoch,
-            shuffle=False,  # the batches are already shuffled
-            **options,
-        )
+    )
     tfhybrid.checkpoint.restore_best(model, CHECKPOINTS)
     scores = tfhybrid.metrics.evaluate(model, test.dataset(), group="user")
     folder = tfhybrid.export.saved_model(model, EXPORTED)

@@ -24,9 +24,11 @@ class CollectiveCallback(keras.callbacks.Callback):
         """Registers the callback, so that it also runs in steps without a batch of this rank.
 
         Raises:
+            ConfigError: `fit` was given data of tfhybrid, and another number of steps per epoch.
             UnsupportedError: Another callback would save the model without its tables.
         """
         refuse_incomplete_savers([w for w in self.model.weights if isinstance(w, TableProxy)])
+        broken_epoch.begin_fit(self.model, self.params)
         if self._step is not None and self not in self._step.fit.callbacks:
             self._step.fit.callbacks.append(self)
 

@@ -12,6 +12,7 @@ from tfhybrid.checkpoint import broken_epoch, kept_model
 class HotRestart(keras.callbacks.Callback):
     """Callback that records the position in the data at every step, for `init(resume="memory")`.
 
+    `callbacks.Checkpoint(directory, resume="memory")` does this too, and resumes. Without it,
     `tfhybrid.checkpoint.restore(model, directory)` in the next run then returns exactly that
     position. The states of Python's and NumPy's random generators are recorded too. In other jobs
     the callback does nothing.
@@ -33,6 +34,10 @@ class HotRestart(keras.callbacks.Callback):
     )
     ```
     """
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Finds the data that `fit` reads. Called by Keras."""
+        broken_epoch.begin_fit(self.model, self.params)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the position at which the epoch begins, for a restart from memory."""

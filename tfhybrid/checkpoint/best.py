@@ -16,7 +16,8 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import is_count, parse_object, want
 from tfhybrid.errors import CheckpointError
 
-_FILE = "best.json"
+RECORD = "best.json"
+"""Name of the file of the record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ def read(directory: Location) -> Best | None:
         CheckpointError: The record is damaged.
         OSError: The record exists and cannot be read.
     """
-    path = directory / _FILE
+    path = directory / RECORD
     try:
         content = storage.read(path).tobytes()
     except FileNotFoundError:
@@ -68,7 +69,7 @@ def write(directory: Location, best: Best) -> None:
     Raises:
         OSError: The record cannot be written.
     """
-    storage.write_whole(directory / _FILE, json.dumps(dataclasses.asdict(best)).encode())
+    storage.write_whole(directory / RECORD, json.dumps(dataclasses.asdict(best)).encode())
 
 
 def _parsed(fields: dict[str, Any]) -> Best:

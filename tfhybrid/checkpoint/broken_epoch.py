@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from tfhybrid import distributed
 from tfhybrid.data.node_batches import NodeBatches
 from tfhybrid.data.position import AnyPosition, Position, told
 from tfhybrid.data.resumable import ResumableBatches
+from tfhybrid.data.samples.fit_data import FitData, check_steps, take_opened
 from tfhybrid.errors import ConfigError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -39,11 +40,13 @@ def finish_epoch(
         **options: Other arguments of `fit`, such as `callbacks` and `verbose`.
 
     Returns:
-        The position at which `fit` continues: the start of this epoch or of the next one.
+        The position at which `fit` continues: the start of this epoch or of the next one. The rest
+        of an epoch may be cut into other steps than before; see `ResumableBatches.at`.
 
     Raises:
-        ConfigError: The position does not count epochs, or is beyond the end of an epoch; the
-            dataset is endless; or an option is one that this function sets itself.
+        ConfigError: On all ranks: the position does not count epochs, is beyond the end of an
+            epoch, or is within an epoch of other samples; the dataset is endless; or an option is
+            one that this function sets itself.
 
     Example:
 
@@ -69,7 +72,13 @@ def finish_epoch(
             "finish_epoch trains the rest of one epoch and sets some options of fit itself: leave "
             f"them out. Received: {sorted(reserved)}"
         )
-    if position.step == 0:
+    if isinstance(data, ResumableBatches):
+        with distributed.call("checkpoint.finish_epoch"):
+            position = distributed.together(lambda: data.at(position))
+        if (progress := _progress_of(model)) is not None:
+            progress.position_data = data.position(0).data
+    if position.starts_epoch:
+        forget(model)
         return position
     following = Position(position.epoch + 1, 0)
     steps = _steps_of(data)
@@ -84,29 +93,79 @@ def finish_epoch(
 
 
 def note(model: keras.Model, position: AnyPosition) -> None:
-    """Records that a restored model is within an epoch, which must be finished first.
+    """Records the position at which a restored model continues.
 
-    If `fit` begins another epoch nevertheless, `begin_epoch` logs a warning. A position at the
-    start of an epoch deletes an earlier record. The record is in this process's memory only.
+    If `fit` begins elsewhere nevertheless, `begin_epoch` logs a warning. The record is in this
+    process's memory only.
 
     Args:
         model: Model that was restored.
         position: Position at which the model continues.
     """
-    if (step := _step_of(model)) is not None:
-        step.fit.take_broken_off()
-        if isinstance(position, Position) and position.step > 0:
-            step.fit.break_off(position, int(model.optimizer.iterations))
+    if (progress := _progress_of(model)) is not None:
+        counted = isinstance(position, Position)
+        progress.restored = (position, int(model.optimizer.iterations)) if counted else None
 
 
 def forget(model: keras.Model) -> None:
     """Deletes the record that `note` made of a model, because the epoch is finished."""
-    if (step := _step_of(model)) is not None:
-        step.fit.take_broken_off()
+    if (progress := _progress_of(model)) is not None:
+        progress.restored = None
+
+
+def restored_position(model: keras.Model) -> Position | None:
+    """Returns the position that `note` recorded, or `None` if the model has been trained since.
+
+    Args:
+        model: Model that may have been restored.
+    """
+    progress = _progress_of(model)
+    if progress is None or progress.restored is None:
+        return None
+    position, iterations = progress.restored
+    return position if int(model.optimizer.iterations) == iterations else None
+
+
+def begin_fit(model: keras.Model, params: Mapping[str, Any]) -> FitData | None:
+    """Finds the data of tfhybrid that `fit` reads, of which later positions count the steps.
+
+    Args:
+        model: Model that `fit` trains.
+        params: Attribute `params` of a callback.
+
+    Returns:
+        The data, or `None` if `fit` reads other data.
+
+    Raises:
+        ConfigError: `fit` does not read whole epochs of the data.
+    """
+    progress = _progress_of(model)
+    if (
+        progress is not None and progress.params is params
+    ):  # another callback of this `fit` has asked
+        return progress.data
+    data = take_opened()
+    if data is not None:
+        check_steps(data, params.get("steps"))
+    if progress is not None:
+        progress.data, progress.params = data, params
+    return data
+
+
+def begin_at(model: keras.Model, position: Position) -> None:
+    """Makes the next epoch of `fit` begin at a position, where another run stopped.
+
+    Args:
+        model: Model that `fit` trains, with a `tfhybrid.DistributedOptimizer`.
+        position: Position in the data that `begin_fit` found.
+    """
+    progress = _progress_of(model)
+    forget(model)
+    progress.first_position = position
 
 
 def begin_epoch(model: keras.Model, epoch: int) -> Position:
-    """Returns the position at which an epoch of `fit` begins.
+    """Returns the position at which an epoch of `fit` begins, and begins to read there.
 
     Logs a warning if the model was restored within an epoch that was not finished since.
 
@@ -114,20 +173,42 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
         model: Model that `fit` trains.
         epoch: Number of the epoch, from 0.
     """
-    step = _step_of(model)
-    if step is None:
+    progress = _progress_of(model)
+    if progress is None:
         return Position(epoch, 0)
-    if (broken_off := step.fit.take_broken_off()) is not None:
-        position, iterations = broken_off
-        if int(model.optimizer.iterations) == iterations and distributed.rank() == 0:
-            _log.warning(
-                "The model continues at %s, but fit begins epoch %d at its first step, so steps "
-                "are trained twice or skipped. Finish the epoch first: "
-                "position = tfhybrid.checkpoint.finish_epoch(model, batches, position, ...)",
-                told(position),
-                epoch,
-            )
-    return Position(epoch, step.fit.steps_before)
+    position = restored_position(model)
+    progress.restored = None
+    if position is not None and not position.starts_epoch and distributed.rank() == 0:
+        _log.warning(
+            "The model continues at %s, but fit begins epoch %d at its first step, so steps are "
+            "trained twice or skipped. Use callbacks.Checkpoint(directory, resume=True), or finish "
+            "the epoch first: "
+            "position = tfhybrid.checkpoint.finish_epoch(model, batches, position, ...)",
+            told(position),
+            epoch,
+        )
+    first = progress.first_position
+    if first is None or first.epoch != epoch:
+        progress.first_position = None
+        first = start_of(model, epoch)
+    if progress.data is not None:
+        progress.data.begin(*first)
+    return first
+
+
+def start_of(model: keras.Model, epoch: int) -> Position:
+    """Returns the position at the start of an epoch of `fit`, in the data that it reads.
+
+    Args:
+        model: Model that `fit` trains.
+        epoch: Number of the epoch, from 0.
+    """
+    progress = _progress_of(model)
+    if progress is None:
+        return Position(epoch, 0)
+    if isinstance(progress.data, ResumableBatches):
+        return progress.data.position(epoch * progress.data.steps_per_epoch)
+    return Position(epoch, 0, progress.position_data)
 
 
 def _fit_rest(
@@ -140,11 +221,16 @@ def _fit_rest(
         rest = data.dataset(*position)
     else:
         rest = data.skip(position.step)
-    step = _step_of(model)
+    progress = _progress_of(model)
+    if progress is not None:
+        progress.restored, progress.first_position = None, position
     # The data are shuffled already; Keras would warn that it does not shuffle them.
     options = {"shuffle": False} | options
-    with contextlib.nullcontext() if step is None else step.fit.rest_of_epoch(position.step):
+    try:
         model.fit(rest, initial_epoch=position.epoch, epochs=position.epoch + 1, **options)
+    finally:
+        if progress is not None:
+            progress.first_position = None
 
 
 def _steps_of(data: ResumableBatches | NodeBatches | tf.data.Dataset) -> int:
@@ -159,6 +245,7 @@ def _steps_of(data: ResumableBatches | NodeBatches | tf.data.Dataset) -> int:
     return int(data.cardinality())
 
 
-def _step_of(model: keras.Model) -> Any:
-    """Returns the model's `DistributedStep`, or `None` for an optimizer without one."""
-    return getattr(getattr(model, "optimizer", None), "distributed_step", None)
+def _progress_of(model: keras.Model) -> Any:
+    """Returns the progress that the model's optimizer holds; `None` for one of another kind."""
+    step = getattr(getattr(model, "optimizer", None), "distributed_step", None)
+    return None if step is None else step.fit.progress

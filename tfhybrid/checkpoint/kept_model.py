@@ -130,7 +130,7 @@ class DenseKeeper:
             ConfigError: The position is not a JSON object, or is too large.
         """
         if position is not None:
-            text = json.dumps(cursor_of(position), separators=(",", ":")).encode()
+            text = _encoded(position)
             if len(text) > POSITION_BYTES:
                 raise ConfigError(
                     f"A position must be at most {POSITION_BYTES} bytes of JSON. "
@@ -179,7 +179,7 @@ class DenseKeeper:
     def _advance(self, noted: AnyPosition, steps: int, batches: int) -> AnyPosition:
         """Returns the position that is `steps` steps and `batches` batches after `noted`."""
         if isinstance(noted, Position):
-            return Position(noted.epoch, noted.step + batches)
+            return noted.advanced(batches)
         if steps > 1:
             raise StoreError(
                 "only a tfhybrid.data.Position can be advanced by several steps; other positions "
@@ -303,6 +303,19 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
         keeper.note(position)
 
 
+def require_kept() -> None:
+    """Checks that the job keeps its state in memory.
+
+    Raises:
+        ConfigError: The job was started without `resume="memory"`.
+    """
+    if current_job().resumption is None:
+        raise ConfigError(
+            'resume="memory" needs a job that keeps its state in memory: '
+            'tfhybrid.init(job="NAME", resume="memory"). Received: a job without it'
+        )
+
+
 def keeper_of(model: keras.Model) -> DenseKeeper | None:
     """Returns the object that keeps a model's state after each step, or `None` if nothing keeps it.
 
@@ -364,6 +377,16 @@ def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, 
         },
     }
     return json.loads(json.dumps(configuration, default=str))
+
+
+def _encoded(position: AnyPosition) -> bytes:
+    """Returns a position as JSON, without the list of its files if that is too long."""
+    cursor = cursor_of(position)
+    text = json.dumps(cursor, separators=(",", ":")).encode()
+    if len(text) > POSITION_BYTES and isinstance(position, Position):
+        cursor["data"] = {n: value for n, value in cursor["data"].items() if n != "files"}
+        text = json.dumps(cursor, separators=(",", ":")).encode()
+    return text
 
 
 def _bytes(arrays: Iterable[np.ndarray]) -> int:

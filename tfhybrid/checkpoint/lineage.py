@@ -10,8 +10,9 @@ import logging
 import os
 import socket
 import weakref
+from pathlib import Path
 
-from tfhybrid.checkpoint import stored
+from tfhybrid.checkpoint import best, storage, stored
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.errors import CheckpointError
@@ -75,23 +76,96 @@ def claim(directory: Location, step: int) -> bool:
         OSError: The directory cannot be read.
         NotInitializedError: No job is running.
     """
-    mine = _steps_of(directory)
+    existing = check(directory)
+    _steps_of(directory).add(step)
+    return step in existing
+
+
+def check(directory: Location) -> list[int]:
+    """Checks that this job may save into a directory, and returns the steps in it.
+
+    Args:
+        directory: Directory of the checkpoints.
+
+    Raises:
+        CheckpointError: The directory has a step that this job has neither saved nor found there
+            when it restored.
+        OSError: The directory cannot be read.
+        NotInitializedError: No job is running.
+    """
     existing = stored.steps(directory)
-    foreign = [step for step in existing if step not in mine]
+    foreign = _foreign(directory, existing)
     if foreign:
         raise CheckpointError(
             f"{directory} has checkpoints that {writer()} has neither saved nor restored from: "
             f"steps {foreign}, {_written_by(directory, foreign[-1])}. Two jobs cannot save into "
-            "one directory: choose another one, or continue from these with "
-            "tfhybrid.checkpoint.restore(model, directory) before the first step"
+            "one directory. Continue from these with callbacks.Checkpoint(directory, resume=True), "
+            "or with tfhybrid.checkpoint.restore(model, directory) before the first step; begin "
+            "anew with Checkpoint(directory, fresh=True), which moves them aside; or choose "
+            "another directory"
         )
-    mine.add(step)
-    return step in existing
+    return existing
+
+
+def is_begun(directory: Location) -> bool:
+    """Returns whether this job has saved into a directory, or restored from it.
+
+    Args:
+        directory: Directory of the checkpoints.
+    """
+    return _name_of(directory) in _directories()
+
+
+def move_aside(directory: Location) -> None:
+    """Moves all checkpoints of a local directory into a new folder in it, if any is another job's.
+
+    The folder is called `before-1`, `before-2` and so on. Nothing is deleted. The record of the
+    best checkpoint moves along.
+
+    Args:
+        directory: Directory of the checkpoints.
+
+    Raises:
+        CheckpointError: The directory is not on a file system, so nothing in it can be renamed.
+        OSError: The directory cannot be read, or a folder cannot be moved.
+        NotInitializedError: No job is running.
+    """
+    existing = stored.steps(directory)
+    if not _foreign(directory, existing):
+        return
+    if not isinstance(directory, Path):
+        raise CheckpointError(
+            "fresh=True renames folders, which a store of objects cannot. Move the checkpoints "
+            f"yourself, or choose another directory. Received: {directory} with steps {existing}"
+        )
+    number = 1
+    while (folder := directory / f"before-{number}").exists():
+        number += 1
+    folder.mkdir()
+    record = directory / best.RECORD
+    # The newest first, so that no delta is ever without its base.
+    folders = [stored.folder_of(directory, step) for step in reversed(existing)]
+    for path in [*([record] if record.exists() else []), *folders]:
+        (directory / path.name).rename(folder / path.name)
+    storage.sync(directory)
+    _log.warning("%s: moved %d checkpoints to %s", directory, len(existing), folder)
+
+
+def _foreign(directory: Location, existing: list[int]) -> list[int]:
+    mine = _directories().get(_name_of(directory), set())
+    return [step for step in existing if step not in mine]
 
 
 def _steps_of(directory: Location) -> set[int]:
-    path = os.path.realpath(directory) if isinstance(directory, os.PathLike) else str(directory)
-    return _steps_of_jobs.setdefault(current_job(), {}).setdefault(path, set())
+    return _directories().setdefault(_name_of(directory), set())
+
+
+def _directories() -> dict[str, set[int]]:
+    return _steps_of_jobs.setdefault(current_job(), {})
+
+
+def _name_of(directory: Location) -> str:
+    return os.path.realpath(directory) if isinstance(directory, os.PathLike) else str(directory)
 
 
 def _written_by(directory: Location, step: int) -> str:

@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid._deprecated import renamed_arguments, renamed_attributes
-from tfhybrid.checkpoint import best, storage
+from tfhybrid.checkpoint import best, lineage, storage
 from tfhybrid.checkpoint.best import Best
 from tfhybrid.checkpoint.manifest import BaseEntry
 from tfhybrid.checkpoint.restoring import restore_checkpoint
@@ -109,6 +109,33 @@ class CheckpointManager:
         """
         record = best.read(self.directory)
         return record if record is not None and record.step in self.steps() else None
+
+    def begun(self) -> bool:
+        """Returns whether this job has saved into the directory, or restored from it.
+
+        Every rank must call it.
+        """
+        return bool(distributed.broadcast_object(lineage.is_begun(self.directory)))
+
+    def check_directory(self, *, fresh: bool) -> None:
+        """Checks that the job may save into the directory; every rank must call it.
+
+        Args:
+            fresh: Whether to move the checkpoints of other jobs aside.
+
+        Raises:
+            CheckpointError: On all ranks: the directory has checkpoints that this job has neither
+                saved nor restored from; or, with `fresh`, they cannot be moved.
+            OSError: On rank 0: the directory cannot be read.
+        """
+
+        def check() -> None:
+            if distributed.rank() == 0:
+                if fresh:
+                    lineage.move_aside(self.directory)
+                lineage.check(self.directory)
+
+        together(check)
 
     @distributed.call("checkpoint.save")
     def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from tfhybrid.optimizers.fit_progress import FitProgress
 
 
 class StopRequests:
@@ -46,15 +46,14 @@ class FitState:
         stop: Requests of ranks to stop.
         callbacks: Callbacks whose `before_step` and `after_step` also run around each step that
             this rank joins without samples.
-        steps_before: Number of steps of the epoch before those of `fit`.
+        progress: Progress in the data.
     """
 
     def __init__(self) -> None:
         self.stop = StopRequests()
         self.callbacks: list[Any] = []
-        self.steps_before = 0
+        self.progress = FitProgress()
         self._joined = False
-        self._broken_off: tuple[Any, int] | None = None
 
     def begin_epoch(self) -> None:
         """Lets the rank join the others again at the end of an epoch."""
@@ -64,30 +63,3 @@ class FitState:
         """Returns whether the rank has not joined the others in this epoch; true once."""
         joined, self._joined = self._joined, True
         return not joined
-
-    def break_off(self, position: Any, iterations: int) -> None:
-        """Records that a restored model resumes within an epoch.
-
-        Args:
-            position: Position within the epoch.
-            iterations: Number of the optimizer's steps.
-        """
-        self._broken_off = position, iterations
-
-    def take_broken_off(self) -> tuple[Any, int] | None:
-        """Returns the arguments of `break_off`, or `None`, and forgets them."""
-        broken_off, self._broken_off = self._broken_off, None
-        return broken_off
-
-    @contextlib.contextmanager
-    def rest_of_epoch(self, steps_before: int) -> Iterator[None]:
-        """Lets `fit` train the rest of an epoch in the block.
-
-        Args:
-            steps_before: Number of the epoch's steps that were trained before.
-        """
-        self._broken_off, self.steps_before = None, steps_before
-        try:
-            yield
-        finally:
-            self.steps_before = 0

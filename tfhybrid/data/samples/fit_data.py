@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from tfhybrid._ending import EndingIterator
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import ConfigError
 
@@ -113,7 +114,7 @@ class FitData(_Base, abc.ABC):  # type: ignore[misc]
             return self.example(index)
         if self._reading is None:
             self._left = self.steps_per_epoch - self._next[1]
-            self._reading = self.elements(*self._next)
+            self._reading = EndingIterator(self.elements(*self._next))
             random.setstate(self._random_state)
         batch = next(self._reading)
         self._left -= 1
