@@ -26,7 +26,7 @@ namespace {
 // Like WithEngine, for a body that needs its store.
 template <typename Body>
 int WithStore(int64_t engine, const Body& body) {
-  return WithEngine(engine, [&](Engine* its) { return body(&its->store()); });
+  return WithEngine(engine, [&](Engine* its) { return StatusOf(body, &its->store()); });
 }
 
 // Like WithStore, for a body that needs this rank's kept state.
@@ -34,7 +34,7 @@ template <typename Body>
 int WithKept(int64_t engine, const Body& body) {
   return WithStore(engine, [&](Store* store) -> Status {
     const std::shared_ptr<KeptState> kept = store->kept();
-    if (kept != nullptr) return body(store, kept.get());
+    if (kept != nullptr) return StatusOf(body, store, kept.get());
     return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
   });
 }
@@ -84,33 +84,32 @@ int WithTablesOfStore(int64_t engine, const Tell& tell, char* lines, int64_t roo
 }  // namespace
 }  // namespace tfhybrid
 
-using tfhybrid::Span;
-using tfhybrid::Status;
+using tfhybrid::CopyOut, tfhybrid::Engine, tfhybrid::Guarded, tfhybrid::KeptState,
+    tfhybrid::OpenEngine, tfhybrid::OpenTable, tfhybrid::PhaseSpan, tfhybrid::Result,
+    tfhybrid::Span, tfhybrid::Status, tfhybrid::Store, tfhybrid::Topology, tfhybrid::WithKept,
+    tfhybrid::WithStore, tfhybrid::WithTablesOfStore, tfhybrid::WriteTo;
 
 const char* tfhybrid_last_error(void) { return tfhybrid::LastError().c_str(); }
 
 int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t nodes, int64_t host,
                             int64_t* engine) {
-  return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(*engine,
-                              tfhybrid::ReserveEngine({{hosts, hosts + ranks}, host, nodes}));
-    return Status::Ok();
+  return Guarded([&] {
+    return WriteTo(engine, tfhybrid::ReserveEngine({{hosts, hosts + ranks}, host, nodes}));
   });
 }
 
 int tfhybrid_store_open(int64_t engine, const char* shm_directory, const char* job, int local_rank,
                         const char* description, uint64_t token, char* reclaimed, int64_t room,
                         int64_t* size) {
-  return tfhybrid::Guarded([&] {
+  return Guarded([&] {
     *size = 0;
     std::vector<std::string> lines;
-    const Status opened = tfhybrid::OpenEngine(engine, [&](const tfhybrid::Topology& topology) {
-      return tfhybrid::Engine::Open({shm_directory, job, local_rank, description, token}, topology,
-                                    &lines);
+    const Status opened = OpenEngine(engine, [&](const Topology& topology) {
+      return Engine::Open({shm_directory, job, local_rank, description, token}, topology, &lines);
     });
     std::string report;
     for (const std::string& line : lines) report += line + "\n";
-    tfhybrid::CopyOut(report, reclaimed, room, size);
+    CopyOut(report, reclaimed, room, size);
     return opened;
   });
 }
@@ -123,109 +122,94 @@ void tfhybrid_store_close(int64_t engine, int leave) {
 
 int tfhybrid_store_recover(int64_t engine, const char* shm_directory, const char* job,
                            const char* description, uint64_t* token) {
-  return tfhybrid::Guarded([&]() -> Status {
-    return tfhybrid::OpenEngine(
-        engine,
-        [&](const tfhybrid::Topology& topology)
-            -> tfhybrid::Result<std::shared_ptr<tfhybrid::Engine>> {
-          TFHYBRID_ASSIGN_OR_RETURN(
-              std::shared_ptr<tfhybrid::Engine> recovered,
-              tfhybrid::Engine::Recover({shm_directory, job, 0, description, 0}, topology));
-          *token = recovered->store().token();
-          return recovered;
-        });
+  return Guarded([&]() -> Status {
+    return OpenEngine(engine, [&](const Topology& topology) -> Result<std::shared_ptr<Engine>> {
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<Engine> recovered,
+                                Engine::Recover({shm_directory, job, 0, description, 0}, topology));
+      *token = recovered->store().token();
+      return recovered;
+    });
   });
 }
 
 int tfhybrid_report_stores(const char* shm_directory, char* report, int64_t room, int64_t* size) {
-  return tfhybrid::Guarded([&] {
-    tfhybrid::CopyOut(tfhybrid::TextOf(tfhybrid::ReportStores(shm_directory)), report, room, size);
-    return Status::Ok();
+  return Guarded([&] {
+    CopyOut(tfhybrid::TextOf(tfhybrid::ReportStores(shm_directory)), report, room, size);
   });
 }
 
 int tfhybrid_remove_store(const char* shm_directory, const char* job, int64_t* bytes) {
-  return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(*bytes, tfhybrid::RemoveStore(shm_directory, job));
-    return Status::Ok();
-  });
+  return Guarded([&] { return WriteTo(bytes, tfhybrid::RemoveStore(shm_directory, job)); });
 }
 
 int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room, int64_t* size) {
-  return tfhybrid::WithTablesOfStore(
-      engine, [](tfhybrid::OpenTable* table) { return table->reader->version(); }, versions, room,
-      size);
+  return WithTablesOfStore(
+      engine, [](OpenTable* table) { return table->reader->version(); }, versions, room, size);
 }
 
 int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room, int64_t* size) {
   // Only for replicated tables; of the others, hosts have different rows.
-  const auto digest_of = [](tfhybrid::OpenTable* table) -> tfhybrid::Result<uint64_t> {
+  const auto digest_of = [](OpenTable* table) -> Result<uint64_t> {
     if (table->reader->shape().shard.owners > 1) return uint64_t{0};
     return tfhybrid::TableDigest(table);
   };
-  return tfhybrid::WithTablesOfStore(engine, digest_of, digests, room, size);
+  return WithTablesOfStore(engine, digest_of, digests, room, size);
 }
 
 int tfhybrid_last_updates(int64_t engine, int64_t* updates, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) -> Status {
+  return WithStore(engine, [&](Store* store) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<int64_t> last, tfhybrid::LastUpdates(*store));
-    tfhybrid::CopyOut(last, updates, room, size);
+    CopyOut(last, updates, room, size);
     return Status::Ok();
   });
 }
 
 int tfhybrid_roll_forward(int64_t engine, const int64_t* updates, int64_t words) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
+  return WithStore(engine, [&](Store* store) {
     return tfhybrid::RollForward({updates, words}, *store, tfhybrid::RunInline);
   });
 }
 
 int tfhybrid_forget_updates(int64_t engine) {
-  return tfhybrid::WithStore(
-      engine, [](tfhybrid::Store* store) { return tfhybrid::ForgetUpdates(*store); });
+  return WithStore(engine, [](Store* store) { return tfhybrid::ForgetUpdates(*store); });
 }
 
 int tfhybrid_kept_make(int64_t engine, const char* configuration, int64_t bytes) {
-  return tfhybrid::WithStore(
-      engine, [&](tfhybrid::Store* store) { return store->MakeKept(configuration, bytes); });
+  return WithStore(engine, [&](Store* store) { return store->MakeKept(configuration, bytes); });
 }
 
 int tfhybrid_kept_note(int64_t engine, const void* note, int64_t bytes) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
-    const std::shared_ptr<tfhybrid::KeptState> kept = store->kept();
+  return WithStore(engine, [&](Store* store) {
+    const std::shared_ptr<KeptState> kept = store->kept();
     const Span<const uint8_t> all(static_cast<const uint8_t*>(note), bytes);
     return kept == nullptr ? Status::Ok() : kept->SetNote(all);
   });
 }
 
 int tfhybrid_kept_forget(int64_t engine) {
-  return tfhybrid::WithStore(engine, [](tfhybrid::Store* store) {
-    store->ForgetKept();
-    return Status::Ok();
-  });
+  return WithStore(engine, [](Store* store) { store->ForgetKept(); });
 }
 
 int tfhybrid_kept_find(int64_t engine, char* configuration, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) -> Status {
+  return WithStore(engine, [&](Store* store) -> Status {
     TFHYBRID_RETURN_IF_ERROR(store->FindKept());
-    tfhybrid::CopyOut(store->kept()->configuration(), configuration, room, size);
+    CopyOut(store->kept()->configuration(), configuration, room, size);
     return Status::Ok();
   });
 }
 
 int tfhybrid_kept_steps(int64_t engine, int64_t* steps, int64_t* count) {
-  return tfhybrid::WithKept(engine, [&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+  return WithKept(engine, [&](Store* store, KeptState* kept) {
     *count = 0;
     for (const auto& state : kept->States()) {
       const bool fits = state.tables == store->TablesDigest({});
       if (fits) steps[(*count)++] = static_cast<int64_t>(state.step);
     }
-    return Status::Ok();
   });
 }
 
 int tfhybrid_kept_resume(int64_t engine, int64_t step, void* state, int64_t bytes) {
-  return tfhybrid::WithKept(engine, [&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+  return WithKept(engine, [&](Store* store, KeptState* kept) {
     for (const auto& found : kept->States()) {
       if (found.step != static_cast<uint64_t>(step) || found.tables != store->TablesDigest({}) ||
           found.content.size() != bytes) {
@@ -242,26 +226,19 @@ int tfhybrid_kept_resume(int64_t engine, int64_t step, void* state, int64_t byte
 
 int tfhybrid_rank_state(int64_t engine, int local_rank, int* state, char* description, int64_t room,
                         int64_t* size) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
+  return WithStore(engine, [&](Store* store) {
     const tfhybrid::RankState found = store->StateOf(local_rank);
     *state = static_cast<int>(found.state);
-    tfhybrid::CopyOut(found.description, description, room, size);
-    return Status::Ok();
+    CopyOut(found.description, description, room, size);
   });
 }
 
 int tfhybrid_exit_after(int milliseconds) {
-  return tfhybrid::Guarded([&] {
-    tfhybrid::ExitAfter(std::chrono::milliseconds(milliseconds));
-    return Status::Ok();
-  });
+  return Guarded([&] { tfhybrid::ExitAfter(std::chrono::milliseconds(milliseconds)); });
 }
 
 int tfhybrid_linger_after_sigterm(int milliseconds) {
-  return tfhybrid::Guarded([&] {
-    tfhybrid::LingerAfterSigterm(std::chrono::milliseconds(milliseconds));
-    return Status::Ok();
-  });
+  return Guarded([&] { tfhybrid::LingerAfterSigterm(std::chrono::milliseconds(milliseconds)); });
 }
 
 int tfhybrid_is_lingering(void) { return tfhybrid::IsLingering() ? 1 : 0; }
@@ -274,18 +251,14 @@ int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
 }
 
 int tfhybrid_timeline_start(int64_t max_spans) {
-  return tfhybrid::Guarded([&] {
-    tfhybrid::StartTimeline(max_spans);
-    return Status::Ok();
-  });
+  return Guarded([&] { tfhybrid::StartTimeline(max_spans); });
 }
 
 int tfhybrid_timeline_get(void* spans, int64_t room, int64_t* count) {
-  return tfhybrid::Guarded([&] {
-    const std::vector<tfhybrid::PhaseSpan> kept = tfhybrid::TimelineSpans();
+  return Guarded([&] {
+    const std::vector<PhaseSpan> kept = tfhybrid::TimelineSpans();
     *count = std::min(room, static_cast<int64_t>(kept.size()));
-    std::copy_n(kept.begin(), *count, static_cast<tfhybrid::PhaseSpan*>(spans));
-    return Status::Ok();
+    std::copy_n(kept.begin(), *count, static_cast<PhaseSpan*>(spans));
   });
 }
 

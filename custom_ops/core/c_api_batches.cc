@@ -15,12 +15,9 @@
 #include "core/placement/key_handle.h"
 #include "core/store/layout.h"
 
-using tfhybrid::Allocation;
-using tfhybrid::Engine;
-using tfhybrid::KeyHandle;
-using tfhybrid::Span;
-using tfhybrid::Status;
-using tfhybrid::StatusCode;
+using tfhybrid::Allocation, tfhybrid::BatchKeys, tfhybrid::Engine, tfhybrid::KeyHandle,
+    tfhybrid::OfferedSocket, tfhybrid::PlacementKind, tfhybrid::RowRead, tfhybrid::Status,
+    tfhybrid::StatusCode, tfhybrid::WithEngine;
 
 namespace {
 
@@ -93,10 +90,9 @@ int tfhybrid_key_handles_make(const char* table, uint32_t placement, int64_t own
                               int64_t* const* handles, int64_t* distinct, int64_t* owned) {
   return tfhybrid::Guarded([&]() -> Status {
     TFHYBRID_RETURN_IF_ERROR(CheckHosts(first_owner, hosts, owner, ticket));
-    const auto allocation =
-        static_cast<tfhybrid::PlacementKind>(placement) == tfhybrid::PlacementKind::kWhole
-            ? Allocation::Whole(table, hosts, first_owner + owner)
-            : Allocation::Even(table, hosts, first_owner);
+    const auto allocation = static_cast<PlacementKind>(placement) == PlacementKind::kWhole
+                                ? Allocation::Whole(table, hosts, first_owner + owner)
+                                : Allocation::Even(table, hosts, first_owner);
     OwnedKeys split;
     split.Number(*allocation, first_owner, parts, counts, keys, handles);
     TFHYBRID_RETURN_IF_ERROR(split.Check());
@@ -109,28 +105,26 @@ int tfhybrid_key_handles_make(const char* table, uint32_t placement, int64_t own
 }
 
 int tfhybrid_key_handles_use(int64_t engine) {
-  return tfhybrid::WithEngine(engine, [](Engine* its) -> Status {
-    its->UseKeyHandles();
-    return Status::Ok();
-  });
+  return WithEngine(engine, [](Engine* its) { its->batches().UseKeyHandles(); });
 }
 
 int tfhybrid_key_handles_lookup(int64_t engine, int tables, const char* const* names,
                                 const int64_t* counts, const int64_t* const* handles,
                                 float* const* embeddings) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+  return WithEngine(engine, [&](Engine* its) -> Status {
     std::vector<tfhybrid::FeatureRead> reads;
     for (int t = 0; t < tables; ++t) {
-      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table, its->Table(names[t]));
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table,
+                                its->tables().Get(names[t]));
       const uint64_t posted = table->posted;
-      const uint64_t staleness = its->received().StalenessOf({handles[t], counts[t]});
+      const uint64_t staleness = its->batches().received().StalenessOf({handles[t], counts[t]});
       TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, posted - std::min(posted, staleness)));
-      reads.push_back({table, its->AllocationOf(names[t]), {handles[t], counts[t]}, true});
+      reads.push_back({table, its->tables().AllocationOf(names[t]), {handles[t], counts[t]}, true});
       if (reads.back().allocation != nullptr) continue;
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", names[t],
                            "' lies on this host: it has no key handles");
     }
-    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->Fetch(reads, tfhybrid::RunInline));
+    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->owners().Fetch(reads, tfhybrid::RunInline));
     for (size_t t = 0; t < reads.size(); ++t) {
       const auto array = tfhybrid::RowLayout::Array(reads[t].table->reader->dim());
       fetched->Lookup(t, 0, reads[t].keys.size(),
@@ -142,20 +136,17 @@ int tfhybrid_key_handles_lookup(int64_t engine, int tables, const char* const* n
 
 int tfhybrid_key_handles_looked_up(int64_t engine, int64_t room, int64_t* tickets,
                                    int64_t* tickets_count) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const std::vector<int64_t> taken = its->TakeLookedUp(room);
-    std::copy(taken.begin(), taken.end(), tickets);
-    *tickets_count = static_cast<int64_t>(taken.size());
-    return Status::Ok();
+  return WithEngine(engine, [&](Engine* its) {
+    tfhybrid::CopyOut(its->batches().TakeLookedUp(room), tickets, room, tickets_count);
   });
 }
 
 int tfhybrid_key_handles_reads(int64_t engine, int64_t room, char* tables, int64_t* numbers,
                                int64_t* count) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const std::vector<tfhybrid::RowRead> reads = its->TakeReads(room);
+  return WithEngine(engine, [&](Engine* its) {
+    const std::vector<RowRead> reads = its->batches().TakeReads(room);
     for (size_t i = 0; i < reads.size(); ++i) {
-      const tfhybrid::RowRead& read = reads[i];
+      const RowRead& read = reads[i];
       char* const name = tables + i * TFHYBRID_TABLE_NAME_BYTES;
       std::fill_n(name, TFHYBRID_TABLE_NAME_BYTES, '\0');
       read.table.copy(name, TFHYBRID_TABLE_NAME_BYTES);
@@ -164,7 +155,6 @@ int tfhybrid_key_handles_reads(int64_t engine, int64_t room, char* tables, int64
       std::copy(std::begin(of_read), std::end(of_read), numbers + i * std::size(of_read));
     }
     *count = static_cast<int64_t>(reads.size());
-    return Status::Ok();
   });
 }
 
@@ -172,86 +162,75 @@ int tfhybrid_batch_put(int64_t engine, int64_t ticket, const char* id, const cha
                        int64_t rank, int trains, uint64_t staleness, int tables,
                        const char* const* names, const int64_t* counts,
                        const int64_t* const* keys) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    tfhybrid::BatchKeys::Batch batch = {id, digest, rank, trains != 0, staleness, {}};
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    BatchKeys::Batch batch = {id, digest, rank, trains != 0, staleness, {}};
     for (int t = 0; t < tables; ++t) batch.keys[names[t]].assign(keys[t], keys[t] + counts[t]);
-    return its->batch_keys().Put(ticket, std::move(batch));
+    return its->batches().keys().Put(ticket, std::move(batch));
   });
 }
 
 int tfhybrid_batch_drop(int64_t engine, int64_t count, const int64_t* tickets) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    for (int64_t i = 0; i < count; ++i) its->batch_keys().Drop(tickets[i]);
-    return Status::Ok();
+  return WithEngine(engine, [&](Engine* its) {
+    for (int64_t i = 0; i < count; ++i) its->batches().keys().Drop(tickets[i]);
   });
 }
 
 int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const tfhybrid::BatchKeys::HeldBatches held = its->batch_keys().held();
+  return WithEngine(engine, [&](Engine* its) {
+    const BatchKeys::HeldBatches held = its->batches().keys().held();
     *batches = held.batches;
     *bytes = held.bytes;
-    return Status::Ok();
   });
 }
 
 int tfhybrid_batches_copy(int64_t engine, int64_t room, int64_t* words, int64_t* size) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const std::vector<int64_t> all = its->batch_keys().Words();
+  return WithEngine(engine, [&](Engine* its) {
+    const std::vector<int64_t> all = its->batches().keys().Words();
     *size = static_cast<int64_t>(all.size());
     if (*size <= room) std::copy(all.begin(), all.end(), words);
-    return Status::Ok();
   });
 }
 
 int tfhybrid_batches_put(int64_t engine, int64_t size, const int64_t* words) {
-  return tfhybrid::WithEngine(
-      engine, [&](Engine* its) -> Status { return its->batch_keys().PutAll({words, size}); });
+  return WithEngine(
+      engine, [&](Engine* its) -> Status { return its->batches().keys().PutAll({words, size}); });
 }
 
 int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {
-  tfhybrid::OfferedSocket offered(socket);
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->SendRows(rank, offered.Take(), peer);
-    return Status::Ok();
+  OfferedSocket offered(socket);
+  return WithEngine(engine, [&](Engine* its) {
+    its->batches().sender().Add(rank, its->Adopt(offered.Take(), peer));
   });
 }
 
 int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket, const char* peer) {
-  tfhybrid::OfferedSocket offered(socket);
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(owner));
-    its->ReceiveRows(owner, offered.Take(), peer);
+  OfferedSocket offered(socket);
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(its->owners().links().CheckOther(owner));
+    its->batches().received().Add(owner, its->Adopt(offered.Take(), peer));
     return Status::Ok();
   });
 }
 
 int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables,
                         const char* const* names, const uint64_t* versions) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->sender().Announce(rank, ticket, VersionsOf(tables, names, versions));
-    return Status::Ok();
+  return WithEngine(engine, [&](Engine* its) {
+    its->batches().sender().Announce(rank, ticket, VersionsOf(tables, names, versions));
   });
 }
 
 int tfhybrid_batch_expect(int64_t engine, int64_t ticket, uint64_t staleness, int tables,
                           const char* const* names, const uint64_t* versions) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->received().Expect(ticket, VersionsOf(tables, names, versions), staleness);
-    return Status::Ok();
+  return WithEngine(engine, [&](Engine* its) {
+    its->batches().received().Expect(ticket, VersionsOf(tables, names, versions), staleness);
   });
 }
 
 int tfhybrid_batches_ask(int64_t engine) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->received().ExpectNone();
-    return Status::Ok();
-  });
+  return WithEngine(engine, [&](Engine* its) { its->batches().received().ExpectNone(); });
 }
 
 int tfhybrid_batch_forget(int64_t engine, int64_t count, const int64_t* tickets) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->received().Forget({tickets, count});
-    return Status::Ok();
-  });
+  return WithEngine(engine,
+                    [&](Engine* its) { its->batches().received().Forget({tickets, count}); });
 }

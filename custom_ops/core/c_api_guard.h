@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 
 #include "core/engine/engine_registry.h"
 #include "core/util/status.h"
@@ -25,11 +26,22 @@ inline int Report(const Status& status) {
   return static_cast<int>(status.code());
 }
 
-// Runs `body` (-> Status) and turns every exception, above all an allocation failure, into a code.
+// Runs `body` (-> Status, or nothing where it cannot fail).
+template <typename Body, typename... Args>
+Status StatusOf(const Body& body, const Args&... args) {
+  if constexpr (std::is_void_v<decltype(body(args...))>) {
+    body(args...);
+    return Status::Ok();
+  } else {
+    return body(args...);
+  }
+}
+
+// Runs `body` likewise and turns every exception, above all an allocation failure, into a code.
 template <typename Body>
 int Guarded(const Body& body) {
   try {
-    return Report(body());
+    return Report(StatusOf(body));
   } catch (const std::bad_alloc&) {
     return Report(Status::Error(StatusCode::kResourceExhausted, "Out of memory"));
   } catch (const std::exception& error) {
@@ -42,8 +54,15 @@ template <typename Body>
 int WithEngine(int64_t engine, const Body& body) {
   return Guarded([&]() -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> its, EngineOf(engine));
-    return body(its.get());
+    return StatusOf(body, its.get());
   });
+}
+
+// Writes what a call returned, if it did not fail.
+template <typename T, typename To>
+Status WriteTo(To* to, Result<T> result) {
+  if (result.ok()) *to = result.Take();
+  return result.status();
 }
 
 // As much of `all` as there is room for, and how much there is.

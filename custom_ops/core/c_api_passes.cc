@@ -11,21 +11,20 @@
 #include "core/engine/engine_registry.h"
 #include "core/passes/pass_report.h"
 
-using tfhybrid::Engine;
-using tfhybrid::PassCounter;
-using tfhybrid::Status;
+using tfhybrid::Engine, tfhybrid::HostPasses, tfhybrid::PassCounter, tfhybrid::Status,
+    tfhybrid::WithEngine;
 
 namespace {
 
-tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const char* const* names,
-                                         const int64_t* counts, const int64_t* const* keys,
-                                         const int32_t* const* batch_of) {
-  std::vector<Engine::PassKeys> requested;
+tfhybrid::Result<HostPasses::AskedPass> Plan(Engine* engine, int tables, const char* const* names,
+                                             const int64_t* counts, const int64_t* const* keys,
+                                             const int32_t* const* batch_of) {
+  std::vector<HostPasses::PassKeys> requested;
   requested.reserve(static_cast<size_t>(std::max(tables, 0)));
   for (int t = 0; t < tables; ++t) {
     requested.push_back({names[t], {keys[t], counts[t]}, batch_of[t]});
   }
-  return engine.PlanPass(requested);
+  return engine->passes().Plan(requested);
 }
 
 }  // namespace
@@ -33,9 +32,9 @@ tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const
 int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names, const int64_t* counts,
                         const int64_t* const* keys, const int32_t* const* batch_of,
                         int64_t* bytes) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
-                              Plan(*its, tables, names, counts, keys, batch_of));
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const HostPasses::AskedPass asked,
+                              Plan(its, tables, names, counts, keys, batch_of));
     *bytes = asked.bytes;
     return Status::Ok();
   });
@@ -45,34 +44,31 @@ int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
                            const int64_t* counts, const int64_t* const* keys,
                            const int32_t* const* batch_of, int64_t batches, int refuses,
                            int64_t* number) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(Engine::AskedPass asked,
-                              Plan(*its, tables, names, counts, keys, batch_of));
-    TFHYBRID_ASSIGN_OR_RETURN(*number, its->AnnouncePass(std::move(asked), batches, refuses != 0));
-    return Status::Ok();
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(HostPasses::AskedPass asked,
+                              Plan(its, tables, names, counts, keys, batch_of));
+    return tfhybrid::WriteTo(number,
+                             its->passes().Announce(std::move(asked), batches, refuses != 0));
   });
 }
 
 int tfhybrid_pass_begin_batch(int64_t engine, int64_t number, int64_t batch) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->BeginBatch(number, batch); });
+  return WithEngine(engine, [&](Engine* its) { return its->passes().BeginBatch(number, batch); });
 }
 
 int tfhybrid_pass_end(int64_t engine, int64_t number) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->EndPass(number); });
+  return WithEngine(engine, [&](Engine* its) { return its->passes().End(number); });
 }
 
 int tfhybrid_passes_end(int64_t engine) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->EndPasses();
-    return Status::Ok();
-  });
+  return WithEngine(engine, [&](Engine* its) { its->passes().EndAll(); });
 }
 
 int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const tfhybrid::PassCounts of_rank = its->passes().counts();
-    const auto of_host = [its](PassCounter counter) { return its->CountOfPasses(counter); };
-    const tfhybrid::DeviceCounts on_device = its->device_tier().counts();
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    const tfhybrid::PassCounts of_rank = its->passes().rank().counts();
+    const auto of_host = [its](PassCounter counter) { return its->passes().CountOf(counter); };
+    const tfhybrid::DeviceCounts on_device = its->passes().device().counts();
     *stats = {of_rank.passes,
               of_rank.hits,
               of_rank.misses,
@@ -95,22 +91,20 @@ int tfhybrid_report_passes(const char* directory, tfhybrid_pass_report* report) 
     const tfhybrid::PassReport found = tfhybrid::ReportPasses(directory);
     *report = {found.standing, found.rows, found.bytes, {}};
     std::copy(std::begin(found.counts), std::end(found.counts), report->counts);
-    return Status::Ok();
   });
 }
 
 int tfhybrid_table_add_to_device(int64_t engine, const char* name) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> table, its->Table(name));
-    its->device_tier().Add(name, table->reader->dim());
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const auto table, its->tables().Get(name));
+    its->passes().device().Add(name, table->reader->dim());
     return Status::Ok();
   });
 }
 
 int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const std::shared_ptr<tfhybrid::DeviceRows> rows = its->device_tier().Of(name);
+  return WithEngine(engine, [&](Engine* its) {
+    const std::shared_ptr<tfhybrid::DeviceRows> rows = its->passes().device().Of(name);
     *bytes = rows == nullptr ? 0 : rows->bytes();
-    return Status::Ok();
   });
 }

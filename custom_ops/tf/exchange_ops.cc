@@ -96,8 +96,8 @@ class MergeHostOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
-    engine->Merge(*update);
+  Status Run(OpKernelContext* context, ApplyingThread* thread, const UpdateInUse& update) override {
+    thread->Merge(*update);
     const std::vector<int64_t> splits = update->exchange->Splits();
     TFHYBRID_ASSIGN_OR_RETURN(
         const Span<int32_t> sizes,
@@ -106,7 +106,7 @@ class MergeHostOp : public ExchangeKernel {
     const int64_t total = std::accumulate(splits.begin(), splits.end(), int64_t{0});
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
                               AllocateOutput<int64_t>(context, 0, {total}));
-    update->exchange->Fill(words, engine->threads());
+    update->exchange->Fill(words, thread->parallel_for());
     return Status::Ok();
   }
 };
@@ -116,13 +116,13 @@ class MergeOwnedOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
+  Status Run(OpKernelContext* context, ApplyingThread* thread, const UpdateInUse& update) override {
     TFHYBRID_ASSIGN_OR_RETURN(const Tensor* messages, InputOf(context, "messages"));
-    update->exchange->MergeOwned(Int64sOf(*messages), engine->threads());
+    update->exchange->MergeOwned(Int64sOf(*messages), thread->parallel_for());
     TFHYBRID_ASSIGN_OR_RETURN(
         const Span<int64_t> words,
         AllocateOutput<int64_t>(context, 0, {update->exchange->Splits().front()}));
-    update->exchange->Fill(words, engine->threads());
+    update->exchange->Fill(words, thread->parallel_for());
     return Status::Ok();
   }
 };
@@ -132,9 +132,9 @@ class StageUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
+  Status Run(OpKernelContext* context, ApplyingThread* thread, const UpdateInUse& update) override {
     TFHYBRID_ASSIGN_OR_RETURN(const Tensor* messages, InputOf(context, "messages"));
-    const HostExchange::Staged staged = engine->Stage(*update, Int64sOf(*messages));
+    const HostExchange::Staged staged = thread->Stage(*update, Int64sOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<bool> vote, AllocateOutput<bool>(context, 0));
     TFHYBRID_ASSIGN_OR_RETURN(const Span<uint8_t> complaint,
@@ -150,12 +150,12 @@ class CommitUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
+  Status Run(OpKernelContext* context, ApplyingThread* thread, const UpdateInUse& update) override {
     TFHYBRID_ASSIGN_OR_RETURN(const Tensor* complaints, InputOf(context, "complaints"));
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<uint8_t>().data());
     // The step does not wait for it.
-    engine->Commit(update, std::move(numbers),
+    thread->Commit(update, std::move(numbers),
                    {text, static_cast<size_t>(complaints->NumElements())});
     return Status::Ok();
   }

@@ -128,14 +128,14 @@ class LookupOp : public NamedTablesKernel {
     RowLayout layout;
   };
 
-  uint64_t Staleness(OpKernelContext* context, const Engine& engine) override {
-    if (!engine.uses_key_handles()) return 0;
+  uint64_t Staleness(OpKernelContext* context, const SplitBatches& batches) override {
+    if (!batches.uses_key_handles()) return 0;
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
     uint64_t least = std::numeric_limits<uint64_t>::max();
     for (const Tensor& of_feature : keys) {
       if (of_feature.NumElements() == 0) continue;
-      least = std::min(least, engine.received().StalenessOf(Int64sOf(of_feature)));
+      least = std::min(least, batches.received().StalenessOf(Int64sOf(of_feature)));
     }
     return least;
   }
@@ -146,17 +146,18 @@ class LookupOp : public NamedTablesKernel {
     TF_CHECK_OK(context->input_list("keys", &keys));
     TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, keys));
     std::vector<FeatureRead> features;
-    const bool key_handles = in_use->engine->uses_key_handles();
+    const bool key_handles = in_use->engine->batches().uses_key_handles();
     for (int i = 0; i < keys.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const std::shared_ptr<OpenTable>& table = in_use->tables[feature];
-      features.push_back({table, in_use->engine->AllocationOf(table->reader->name()),
+      features.push_back({table, in_use->engine->tables().AllocationOf(table->reader->name()),
                           Int64sOf(keys[i]), key_handles});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
       features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];
     }
-    TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched, in_use->engine->Fetch(features, ThreadsOf(context)));
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched,
+                              in_use->engine->owners().Fetch(features, ThreadsOf(context)));
     return Status::Ok();
   }
 

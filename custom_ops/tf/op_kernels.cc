@@ -29,7 +29,7 @@ Result<TablesInUse> NamedTables::Get(const std::vector<int64_t>& dims) {
     return found;
   }
   for (size_t i = 0; i < names_.size(); ++i) {
-    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, engine->Table(names_[i]));
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, engine->tables().Get(names_[i]));
     if (table->reader->dim() != dims[i]) {
       return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
                            table->reader->dim(), ". Received: an op for dim ", dims[i]);
@@ -66,12 +66,12 @@ void WaitingKernel::Finish(OpKernelContext* context, const Status& status,
 Status TablesKernel::Start(OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
   std::vector<RequiredVersion> required;
-  const uint64_t staleness = Staleness(context, *in_use.engine);
+  const uint64_t staleness = Staleness(context, in_use.engine->batches());
   for (const auto& table : in_use.tables) {
     const uint64_t posted = table->posted;
     required.push_back({table, posted - std::min(posted, staleness)});
   }
-  const bool fetches = in_use.engine->IsSharded(in_use.tables);
+  const bool fetches = in_use.engine->tables().AreSharded(in_use.tables);
   if (!fetches && Engine::HaveReached(required)) {
     TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForAll(required));
     TFHYBRID_RETURN_IF_ERROR(Run(context, in_use));
@@ -110,9 +110,9 @@ NamedTablesKernel::NamedTablesKernel(tensorflow::OpKernelConstruction* context)
 
 Status ExchangeKernel::Start(OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const NamedUpdate::InUse in_use, update_.Get());
-  return in_use.engine->SubmitExchange(in_use.update, [=] {
-    Finish(context, Run(context, in_use.engine.get(), in_use.update), done);
-  });
+  TFHYBRID_RETURN_IF_ERROR(in_use.update->CheckExchanges());
+  return in_use.engine->applying().Submit(
+      [=] { Finish(context, Run(context, &in_use.engine->applying(), in_use.update), done); });
 }
 
 }  // namespace tfhybrid

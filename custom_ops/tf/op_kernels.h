@@ -95,7 +95,7 @@ class TablesKernel : public WaitingKernel {
     return Status::Ok();
   }
   // How many of those updates may be missing.
-  virtual uint64_t Staleness(tensorflow::OpKernelContext* /*context*/, const Engine& /*engine*/) {
+  virtual uint64_t Staleness(tensorflow::OpKernelContext* /*context*/, const SplitBatches&) {
     return 0;
   }
   // On one of TensorFlow's threads, once the tables have come so far.
@@ -157,7 +157,7 @@ class ExchangeKernel : public WaitingKernel {
   }
 
  protected:
-  virtual Status Run(tensorflow::OpKernelContext* context, Engine* engine,
+  virtual Status Run(tensorflow::OpKernelContext* context, ApplyingThread* thread,
                      const UpdateInUse& update) = 0;
 
  private:

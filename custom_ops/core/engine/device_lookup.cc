@@ -33,13 +33,14 @@ Result<std::shared_ptr<DeviceLookup>> DeviceLookup::Plan(Engine* engine, const O
     const std::string name = tables[t]->reader->name();
     TableLookup of_table;
     of_table.table = tables[t];
-    of_table.on_device = engine->device_tier().Of(name);
+    of_table.on_device = engine->passes().device().Of(name);
     if (of_table.on_device == nullptr) {
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", name,
                            "' was opened without fast_tier='device'. Received: a lookup there");
     }
     TFHYBRID_ASSIGN_OR_RETURN(
-        of_table.requested, of_table.on_device->Plan(keys[t], held, engine->IsAtHand(*tables[t])));
+        of_table.requested,
+        of_table.on_device->Plan(keys[t], held, engine->passes().IsAtHand(*tables[t])));
     const auto floats = static_cast<int64_t>(of_table.requested.keys.size()) * of_table.dim();
     of_table.rows.reset(new float[static_cast<size_t>(floats)]);
     lookup->tables_.push_back(std::move(of_table));
@@ -51,10 +52,10 @@ Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
   std::vector<FeatureRead> reads;
   reads.reserve(tables_.size());
   for (const TableLookup& lookup : tables_) {
-    reads.push_back(
-        {lookup.table, engine_->AllocationOf(lookup.table->reader->name()), lookup.requested.keys});
+    reads.push_back({lookup.table, engine_->tables().AllocationOf(lookup.table->reader->name()),
+                     lookup.requested.keys});
   }
-  TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->Fetch(reads, parallel_for));
+  TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->owners().Fetch(reads, parallel_for));
   return Status::Ok();
 }
 

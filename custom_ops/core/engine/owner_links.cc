@@ -13,15 +13,15 @@ Status Missing(int64_t host) {
 }  // namespace
 
 std::vector<OwnerLinks::Link>& OwnerLinks::LinksFor(LinkPurpose purpose) {
-  switch (purpose) {
-    case LinkPurpose::kReads:
-      return reads_;
-    case LinkPurpose::kUpdates:
-      return updates_;
-    case LinkPurpose::kPasses:
-      break;
-  }
-  return passes_;
+  if (purpose == LinkPurpose::kReads) return reads_;
+  return purpose == LinkPurpose::kUpdates ? updates_ : passes_;
+}
+
+Status OwnerLinks::CheckOther(int64_t host) const {
+  const auto hosts = static_cast<int64_t>(reads_.size());
+  if (host >= 0 && host < hosts && host != host_) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "A connection is with another of ", hosts,
+                       " hosts than ", host_, ". Received: ", host);
 }
 
 void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {

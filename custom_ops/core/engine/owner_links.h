@@ -23,9 +23,16 @@ enum class LinkPurpose : int { kReads = 0, kUpdates = 1, kPasses = 2 };
 
 class OwnerLinks {
  public:
-  explicit OwnerLinks(int64_t hosts)
-      : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()), passes_(reads_.size()) {}
+  // The links of `host`, one of `hosts`.
+  OwnerLinks(int64_t hosts, int64_t host)
+      : host_(host),
+        reads_(static_cast<size_t>(hosts)),
+        updates_(reads_.size()),
+        passes_(reads_.size()) {}
 
+  // Ok for the number of another host.
+  Status CheckOther(int64_t host) const;
+  // REQUIRES: CheckOther() is ok.
   void Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
   // Ends those on which this process reads rows.
   void ShutReads();
@@ -54,6 +61,7 @@ class OwnerLinks {
   static Result<Connection*> Of(const std::vector<Link>& links, int64_t host);
   std::vector<Link>& LinksFor(LinkPurpose purpose);
 
+  const int64_t host_;
   std::vector<Link> reads_, updates_, passes_;  // by host
 };
 

@@ -76,13 +76,13 @@ void RowSender::Run(Trainer* trainer) {
 
 bool RowSender::Take(Trainer* trainer, Ready* ready) {
   for (auto waiting = trainer->waiting.begin(); waiting != trainer->waiting.end();) {
-    *ready = {source_.batch(waiting->ticket), waiting->ticket, {}};
+    *ready = {keys_->Of(waiting->ticket), waiting->ticket, {}};
     if (ready->batch == nullptr) {  // dropped
       waiting = trainer->waiting.erase(waiting);
       continue;
     }
     for (auto wanted = waiting->versions.begin(); wanted != waiting->versions.end();) {
-      Result<std::shared_ptr<OpenTable>> table = source_.table(wanted->first);
+      Result<std::shared_ptr<OpenTable>> table = tables_->Get(wanted->first);
       if (table.ok() &&
           table.value()->reader->version() + ready->batch->staleness < wanted->second) {
         ++wanted;
@@ -124,7 +124,7 @@ Status RowSender::Send(const Ready& ready, Connection* connection) const {
     reads[t].embeddings = reinterpret_cast<float*>(rows.data.get() + at);
     at += of_table;
   }
-  const Result<std::vector<uint64_t>> versions = source_.read(reads);
+  const Result<std::vector<uint64_t>> versions = tables_->Read(reads);
   if (!versions.ok()) {
     for (SentTable& table : sent.tables) table.rows = 0;
     sent.failed = true;

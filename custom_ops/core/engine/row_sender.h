@@ -10,7 +10,6 @@
 #define TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -18,10 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/engine/version_read.h"
+#include "core/engine/placed_tables.h"
 #include "core/exchange/batch_keys.h"
 #include "core/exchange/connection.h"
-#include "core/store/store.h"
 #include "core/util/mutex.h"
 #include "core/util/status.h"
 
@@ -29,18 +27,11 @@ namespace tfhybrid {
 
 class RowSender {
  public:
-  struct BatchSource {
-    // The open table of that name.
-    std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
-    // Engine::Read().
-    std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
-    // The batch of a ticket, or null.
-    std::function<std::shared_ptr<const BatchKeys::Batch>(int64_t ticket)> batch;
-  };
   // The version of each table once all updates before the batch are applied.
   using Versions = std::map<std::string, uint64_t>;
 
-  explicit RowSender(BatchSource source) : source_(std::move(source)) {}
+  // Sends rows of these tables, for the keys of these batches; both outlive it.
+  RowSender(const PlacedTables* tables, const BatchKeys* keys) : tables_(tables), keys_(keys) {}
   ~RowSender() { Close(); }
 
   // A connection to a trainer, which replaces the one before.
@@ -72,7 +63,8 @@ class RowSender {
   bool Take(Trainer* trainer, Ready* ready) TFHYBRID_REQUIRES(mutex_);
   Status Send(const Ready& ready, Connection* connection) const;
 
-  const BatchSource source_;
+  const PlacedTables* const tables_;
+  const BatchKeys* const keys_;
   Mutex mutex_;
   Condition changed_;
   bool closed_ TFHYBRID_GUARDED_BY(mutex_) = false;

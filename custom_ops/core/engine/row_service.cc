@@ -77,7 +77,7 @@ void RowService::Run(int64_t host, LinkPurpose purpose, Served* served) {
   }
   served->connection->Shut();
   if (purpose == LinkPurpose::kUpdates) inbox_.HostIsGone(host, ended);
-  if (purpose == LinkPurpose::kPasses) engine_.passes_ended(ended);
+  if (purpose == LinkPurpose::kPasses) passes_->Fail(ended);
   served->done = true;
 }
 
@@ -95,7 +95,7 @@ Status RowService::Answer(int64_t host, Connection* connection) {
       case FrameKind::kRelease:
       case FrameKind::kFresh:
       case FrameKind::kFailure:
-        TFHYBRID_RETURN_IF_ERROR(engine_.take_pass(host, std::move(frame)));
+        TFHYBRID_RETURN_IF_ERROR(passes_->Take(host, std::move(frame)));
         continue;
       case FrameKind::kRead:
       case FrameKind::kReadHandles:
@@ -123,14 +123,14 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
   for (size_t t = 0; t < keys.size(); ++t) {
     keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const uint64_t staleness,
-                              engine_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
+                              keys_->Find(tables[t].table, tables[t].keys, keys[t].data()));
     tables[t].keys = keys[t];
     tables[t].min_version -= std::min(tables[t].min_version, staleness);
   }
   int64_t size = 0;
   std::vector<TableRead> reads;
   for (const AskedKeys& asked : tables) {
-    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, engine_.table(asked.table));
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, tables_->Await(asked.table));
     TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
     reads.push_back({std::move(table), asked.min_version, asked.keys, nullptr});
     size += WordsOfRows(asked.keys.size(), asked.dim);
@@ -147,7 +147,7 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
     reads[t].embeddings = reinterpret_cast<float*>(embeddings.data.get() + at);
     at += of_table;
   }
-  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, engine_.read(reads));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, tables_->Read(reads));
   const std::vector<int64_t> head(versions.begin(), versions.end());
   for (const AskedKeys& asked : tables) AddTo(Counter::kServedRows, asked.keys.size());
   return SendRows(connection, FrameKind::kRows, {head, embeddings.words()});
@@ -175,7 +175,8 @@ Result<bool> RowService::SendParts(Connection* connection, const std::vector<Tab
     }
     return Status::Ok();
   };
-  TFHYBRID_ASSIGN_OR_RETURN(const auto versions, engine_.try_read(reads, copy));
+  TFHYBRID_ASSIGN_OR_RETURN(const auto versions,
+                            TryReadVersion(reads, tables_->check_alive(), copy));
   if (!versions.has_value()) return false;
   // The last part goes with what makes them an answer.
   TFHYBRID_RETURN_IF_ERROR(send({versions->begin(), versions->end()}, FrameKind::kRows));
@@ -185,7 +186,7 @@ Result<bool> RowService::SendParts(Connection* connection, const std::vector<Tab
 
 Status RowService::AnswerScan(Connection* connection, Span<const int64_t> words) {
   TFHYBRID_ASSIGN_OR_RETURN(const AskedRows asked, ParseScan(words));
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, engine_.table(asked.table));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, tables_->Await(asked.table));
   TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
   const TableStats stats = table->reader->Stats();
   const int64_t count = std::clamp<int64_t>(stats.rows - asked.first, 0, asked.count);

@@ -9,19 +9,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/engine/host_passes.h"
 #include "core/engine/owner_links.h"
-#include "core/engine/version_read.h"
+#include "core/engine/placed_tables.h"
+#include "core/exchange/batch_keys.h"
 #include "core/exchange/connection.h"
 #include "core/exchange/update_inbox.h"
-#include "core/store/store.h"
 #include "core/util/mutex.h"
 #include "core/util/status.h"
 
@@ -29,27 +28,9 @@ namespace tfhybrid {
 
 class RowService {
  public:
-  // What a service needs from its engine.
-  struct EngineCalls {
-    // The table of that name, once it is open.
-    std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
-    // Engine::Read(), without a timeout.
-    std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
-    // TryReadVersion(), likewise.
-    std::function<Result<std::optional<std::vector<uint64_t>>>(const std::vector<TableRead>& reads,
-                                                               const CopyRows& copy)>
-        try_read;
-    // BatchKeys::Find(), where data nodes send batches.
-    std::function<Result<uint64_t>(const std::string& table, Span<const int64_t> handles,
-                                   int64_t* keys)>
-        find_keys;
-    // Takes in what the leader of a host says of passes; an error ends the connection.
-    std::function<Status(int64_t host, Frame frame)> take_pass;
-    // That leader says nothing of passes any longer.
-    std::function<void(const Status& why)> passes_ended;
-  };
-
-  explicit RowService(EngineCalls engine) : engine_(std::move(engine)) {}
+  // `keys`: of batches that data nodes send here. All of them outlive the service.
+  RowService(const PlacedTables* tables, const BatchKeys* keys, HostPasses* passes)
+      : tables_(tables), keys_(keys), passes_(passes) {}
   ~RowService() { Close(); }
 
   UpdateInbox& inbox() { return inbox_; }
@@ -77,7 +58,9 @@ class RowService {
   Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);
 
-  const EngineCalls engine_;
+  const PlacedTables* const tables_;
+  const BatchKeys* const keys_;
+  HostPasses* const passes_;
   UpdateInbox inbox_;
   Mutex mutex_;
   bool closed_ TFHYBRID_GUARDED_BY(mutex_) = false;

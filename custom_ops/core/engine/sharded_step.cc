@@ -35,12 +35,10 @@ Result<StepNumbers> NumbersOf(Span<const int64_t> words) {
 
 }  // namespace
 
-Result<ShardedStep::Agreed> ShardedStep::Run(
-    const StepNumbers& numbers, const Tables& tables,
-    const std::function<std::vector<SquareSum>()>& squares) {
+Result<ShardedStep::Agreed> ShardedStep::Run(const StepNumbers& numbers) {
   WordBuffer merged;
   std::vector<int64_t> splits;
-  TFHYBRID_RETURN_IF_ERROR(tables.merge(&merged, &splits));
+  TFHYBRID_RETURN_IF_ERROR(tables_.merge(&merged, &splits));
   TFHYBRID_RETURN_IF_ERROR(SendUpdates(numbers, merged, splits));
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   int64_t before = 0;
@@ -49,11 +47,10 @@ Result<ShardedStep::Agreed> ShardedStep::Run(
   std::string difference;
   const WordBuffer messages =
       Join(numbers, merged.words().subspan(before, splits[mine]), std::move(taken), &difference);
-  return Settle(numbers, messages, std::move(difference), tables, squares);
+  return Settle(numbers, messages, std::move(difference));
 }
 
-Result<ShardedStep::Agreed> ShardedStep::Serve(
-    const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
+Result<ShardedStep::Agreed> ShardedStep::Serve() {
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
   if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
@@ -63,18 +60,18 @@ Result<ShardedStep::Agreed> ShardedStep::Serve(
   }
   std::string difference;
   const WordBuffer messages = Join(numbers, {}, std::move(taken), &difference);
-  return Settle(numbers, messages, std::move(difference), tables, squares);
+  return Settle(numbers, messages, std::move(difference));
 }
 
-Result<ShardedStep::Agreed> ShardedStep::Settle(
-    const StepNumbers& numbers, const WordBuffer& messages, std::string difference,
-    const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
+Result<ShardedStep::Agreed> ShardedStep::Settle(const StepNumbers& numbers,
+                                                const WordBuffer& messages,
+                                                std::string difference) {
   HostExchange::Staged staged = {false, std::move(difference)};
-  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(messages.words(), &staged));
+  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables_.stage(messages.words(), &staged));
   Said said = {std::move(staged.complaint), {}};
   const bool clips =
       settings_.clipping == Clipping::kNorm || settings_.clipping == Clipping::kGlobalNorm;
-  if (clips && said.complaint.empty()) said.squares = squares();
+  if (clips && said.complaint.empty()) said.squares = tables_.squares();
   if (settings_.host == kDecider) return Decide(numbers, std::move(said));
   WordWriter out;
   out.Put(said.complaint);

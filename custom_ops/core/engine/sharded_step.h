@@ -39,13 +39,15 @@ class ShardedStep {
   struct Tables {
     std::function<Status(WordBuffer* words, std::vector<int64_t>* splits)> merge;
     std::function<Status(Span<const int64_t> words, HostExchange::Staged* staged)> stage;
+    std::function<std::vector<SquareSum>()> squares;  // of what was staged, by table
   };
 
   // The step `step` of an update with `settings`.
-  ShardedStep(const UpdateSettings& settings, UpdateStep step, OwnerLinks* links,
+  ShardedStep(const UpdateSettings& settings, UpdateStep step, Tables tables, OwnerLinks* links,
               UpdateInbox* inbox, std::function<Status()> check_alive)
       : settings_(settings),
         step_(step),
+        tables_(std::move(tables)),
         sources_(static_cast<int64_t>(settings.hosts.size())),
         parties_(settings.Parties()),
         links_(links),
@@ -57,13 +59,10 @@ class ShardedStep {
     StepNumbers numbers;
     std::string complaint;
   };
-  // Everything up to the commit. `squares`: squares of the last staged update, by table. An error
-  // if another host has ended.
-  Result<Agreed> Run(const StepNumbers& numbers, const Tables& tables,
-                     const std::function<std::vector<SquareSum>()>& squares);
+  // Everything up to the commit. An error if another host has ended.
+  Result<Agreed> Run(const StepNumbers& numbers);
   // The same on an embedding node.
-  Result<Agreed> Serve(const Tables& tables,
-                       const std::function<std::vector<SquareSum>()>& squares);
+  Result<Agreed> Serve();
 
  private:
   // An owner's message after staging.
@@ -82,8 +81,7 @@ class ShardedStep {
                   std::vector<UpdateInbox::Taken> taken, std::string* difference) const;
   // Everything after the exchange of messages.
   Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& messages,
-                        std::string difference, const Tables& tables,
-                        const std::function<std::vector<SquareSum>()>& squares);
+                        std::string difference);
   Result<Said> TakeStaged(int64_t host);
   Result<Agreed> Decide(const StepNumbers& numbers, Said said);
   Result<Agreed> TakeDecision(const StepNumbers& numbers);
@@ -95,6 +93,7 @@ class ShardedStep {
 
   const UpdateSettings& settings_;
   const UpdateStep step_;
+  const Tables tables_;
   const int64_t sources_;  // hosts with ranks
   const int64_t parties_;  // and embedding nodes behind them
   OwnerLinks* const links_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/util/mutex.h"
+#include "core/util/parallel.h"
 
 namespace tfhybrid {
 
@@ -29,6 +30,8 @@ class WorkerThreads {
   // first exception is thrown after the started blocks have ended.
   void Run(int64_t total, int64_t cost,
            const std::function<void(int64_t begin, int64_t end)>& work);
+  // Calls Run(); valid as long as this object.
+  const ParallelFor& parallel_for() const { return parallel_for_; }
 
  private:
   // Threads take blocks whenever they are free.
@@ -46,6 +49,9 @@ class WorkerThreads {
   void Loop();
 
   const int threads_;
+  const ParallelFor parallel_for_ = [this](int64_t total, int64_t cost, const auto& work) {
+    Run(total, cost, work);
+  };
   Mutex mutex_;
   Condition begun_, left_;
   Job* job_ TFHYBRID_GUARDED_BY(mutex_) = nullptr;  // of the loop that has blocks left

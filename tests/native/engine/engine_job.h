@@ -50,7 +50,7 @@ class EngineJob {
   }
 
   // Lets the applying thread apply what is posted.
-  void Apply() const { engine->Apply(update, Numbers(), Collecting()); }
+  void Apply() const { engine->applying().Apply(update, Numbers(), Collecting()); }
   void Train(const std::vector<int64_t>& keys, float gradient = -1.0f) const {
     Post(keys, gradient);
     Apply();

@@ -113,19 +113,10 @@ TEST_F(EngineTest, ClosingFailsThoseWhoWait) {
   job.Apply();
   job.engine->Close();
   ExpectError(told.Get(), StatusCode::kFailedPrecondition, {"has ended"});
-  EXPECT_FALSE(job.engine->Submit([] {}));
+  EXPECT_FALSE(job.engine->applying().Submit([] {}).ok());
   Told late;
   job.engine->WhenReached({{job.tables[0], 1}}, [&](const Status& waited) { late.Tell(waited); });
   ExpectError(late.Get(), StatusCode::kFailedPrecondition, {"has ended"});
-}
-
-TEST_F(EngineTest, AFailedUpdateReachesThoseWhoWaitForIt) {
-  const EngineJob job(directory_.path(), "job");
-  job.tables[0]->CountPost();
-  job.engine->Apply(job.update, job.Numbers(),
-                    [] { return Status::Error(StatusCode::kDataLoss, "nothing to apply"); });
-  ExpectError(job.Wait(), StatusCode::kDataLoss, {"'item'", "nothing to apply"});
-  EXPECT_OK(job.engine->WaitUntilDone(*job.tables[0], 0));
 }
 
 TEST_F(EngineTest, AnUpdateIsOpenedOnceWithOneSetOfSettings) {
@@ -182,13 +173,7 @@ TEST_F(EngineTest, AForkedChildIsRefusedAndTakesNothingWithIt) {
   job.Train({1});
   EXPECT_OK(job.Wait());
   CloseEngine(number);
-  EXPECT_FALSE(job.engine->Submit([] {})) << "it is closed";
-}
-
-TEST_F(EngineTest, AnUnknownTableIsAnErrorThatSaysWhatIsMissing) {
-  const EngineJob job(directory_.path(), "job");
-  ExpectError(job.engine->Table("items").status(), StatusCode::kNotFound, {"'items'", "init()"});
-  EXPECT_EQ(job.tables[0], job.engine->Table("item").Take());
+  EXPECT_FALSE(job.engine->applying().Submit([] {}).ok()) << "it is closed";
 }
 
 }  // namespace

@@ -1,151 +1,23 @@
-// Engines of several hosts in one process, whose tables are sharded.
-#include <gtest/gtest.h>
+// Steps and lookups of hosts whose tables are sharded.
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <iterator>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "core/engine/engine.h"
 #include "core/exchange/row_frames.h"
-#include "shm/status_asserts.h"
-#include "shm/temporary_directory.h"
-#include "store/table_fixture.h"
+#include "engine/sharded_hosts.h"
 
-namespace tfhybrid {
+namespace tfhybrid::sharded_hosts {
 namespace {
 
-constexpr int64_t kDim = 2;
-constexpr Placement kSharded = {PlacementKind::kByKey, 0};
-const UpdateChoices kChoices = {"leaders", "sum", "float32", "none", 0.0f};
-
-Contribution OneSample() {
-  Contribution contribution;
-  contribution.samples = 1;
-  return contribution;
-}
-
-// All start at zero and add 1 to each number of a key's row for each gradient of -1.
-class ShardedTest : public testing::Test {
- protected:
-  ~ShardedTest() override {
-    for (const auto& engine : engines_) engine->Close();
-    for (std::thread& relay : relays_) relay.join();
-    if (held_ >= 0) close(held_);
-  }
-
-  // What goes between two engines instead of their connection.
-  using Between = std::function<void(int64_t from, int64_t to, LinkPurpose, int sockets[2])>;
-
-  // Passes on what a leader sends of updates to another one. `crosses` is told of each frame
-  // before; if it says no, the connection ends.
-  Between Relay(int64_t from, int64_t to, const std::function<bool(FrameKind)>& crosses) {
-    return [=](int64_t source, int64_t target, LinkPurpose purpose, int sockets[2]) {
-      if (source != from || target != to || purpose != LinkPurpose::kUpdates) return;
-      int beyond[2];
-      ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, beyond));
-      relays_.emplace_back([crosses, in = sockets[1], out = beyond[0]] {
-        Connection near(in, "the source", Status::Ok), far(out, "the target", Status::Ok);
-        for (Result<Frame> frame = near.Receive(); frame.ok() && crosses(frame.value().kind);
-             frame = near.Receive()) {
-          if (!far.Send(frame.value().kind, {frame.value().payload.words()}).ok()) break;
-        }
-      });
-      sockets[1] = beyond[1];
-    };
-  }
-
-  void Open(int64_t hosts, const UpdateChoices& choices = kChoices,
-            const Between& between = nullptr) {
-    Topology topology = {std::vector<int64_t>(static_cast<size_t>(hosts)), 0};
-    std::iota(topology.hosts.begin(), topology.hosts.end(), 0);
-    for (int64_t host = 0; host < hosts; ++host) {
-      topology.host = host;
-      std::vector<std::string> reclaimed;
-      engines_.push_back(Engine::Open({directory_.path(), "host" + std::to_string(host), 0,
-                                       "rank " + std::to_string(host), kToken},
-                                      topology, &reclaimed)
-                             .Take());
-      EXPECT_OK(engines_.back()->OpenPlaced({"item", kDim, {InitializerKind::kZeros, 0, 0}, 99},
-                                            kSharded, 0));
-      tables_.push_back(engines_.back()->Table("item").Take());
-      EXPECT_OK(tables_.back()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
-    }
-    for (int64_t from = 0; from < hosts; ++from) {
-      for (int64_t to = 0; to < hosts; ++to) {
-        if (from == to) continue;
-        for (const LinkPurpose purpose :
-             {LinkPurpose::kReads, LinkPurpose::kUpdates, LinkPurpose::kPasses}) {
-          int sockets[2];
-          ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
-          if (between != nullptr) between(from, to, purpose, sockets);
-          At(from)->Connect(to, purpose, sockets[0], "rank " + std::to_string(to));
-          At(to)->Serve(from, purpose, sockets[1], "rank " + std::to_string(from));
-        }
-      }
-    }
-    for (const auto& engine : engines_) {
-      updates_.push_back(
-          engine->Update(engine->OpenUpdate("sgd", {"item"}, choices).Take()).Take());
-    }
-  }
-
-  Engine* At(int64_t host) const { return engines_[static_cast<size_t>(host)].get(); }
-
-  Status Post(size_t host, const std::vector<int64_t>& keys, float rate = 1.0f) const {
-    const std::vector<float> gradients(keys.size() * kDim, -1.0f);
-    return At(static_cast<int64_t>(host))
-        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(),
-               {{rate}}, RunInline);
-  }
-  // A step. Each host waits for the one before, as ranks do: until it is applied, its mailbox is
-  // read.
-  void Train(const std::vector<int64_t>& keys) const {
-    for (size_t host = 0; host < engines_.size(); ++host) {
-      ASSERT_OK(Wait(host));
-      ASSERT_OK(Post(host, keys));
-    }
-  }
-  // Those of the keys that a host owns.
-  std::vector<int64_t> KeysOf(int64_t host, const std::vector<int64_t>& keys) const {
-    std::vector<int64_t> owned;
-    const auto allocation = At(0)->AllocationOf("item");
-    std::copy_if(keys.begin(), keys.end(), std::back_inserter(owned),
-                 [&](int64_t key) { return allocation->OwnerOf(key) == host; });
-    return owned;
-  }
-  Status Wait(size_t host) const {
-    return At(static_cast<int64_t>(host))->WaitForVersion(*tables_[host], tables_[host]->posted);
-  }
-  Result<std::vector<float>> Read(size_t host, const std::vector<int64_t>& keys) const {
-    TFHYBRID_RETURN_IF_ERROR(Wait(host));
-    Engine* const engine = At(static_cast<int64_t>(host));
-    TFHYBRID_ASSIGN_OR_RETURN(
-        const auto fetched,
-        engine->Fetch({{tables_[host], engine->AllocationOf("item"), keys}}, RunInline));
-    std::vector<float> rows(keys.size() * kDim);
-    fetched->Lookup(0, 0, static_cast<int64_t>(keys.size()),
-                    RowCursor<float>(rows.data(), RowLayout::Array(kDim), 0));
-    return rows;
-  }
-
-  TemporaryDirectory directory_;
-  std::vector<std::shared_ptr<Engine>> engines_;
-  OpenTables tables_;
-  std::vector<UpdateInUse> updates_;
-  std::vector<std::thread> relays_;
-  int held_ = -1;  // a second descriptor of a connection
-};
+using ShardedTest = ShardedHosts;
 
 // Embeddings as an answer has them.
 std::vector<float> FloatsOf(Span<const int64_t> words) {
@@ -160,12 +32,6 @@ std::vector<int64_t> WordsOf(const std::vector<float>& floats) {
   return words;
 }
 
-std::vector<int64_t> Keys(int64_t count) {
-  std::vector<int64_t> keys(static_cast<size_t>(count));
-  std::iota(keys.begin(), keys.end(), -count / 2);
-  return keys;
-}
-
 TEST_F(ShardedTest, EachKeyHasItsRowOnItsOwnerAlone) {
   Open(3);
   const std::vector<int64_t> keys = Keys(300);
@@ -178,7 +44,8 @@ TEST_F(ShardedTest, EachKeyHasItsRowOnItsOwnerAlone) {
     std::vector<uint8_t> found(keys.size());
     ASSERT_OK(tables_[host]->reader->FindKeys(keys, found.data()));
     for (size_t i = 0; i < keys.size(); ++i) {
-      const bool own = At(0)->AllocationOf("item")->OwnerOf(keys[i]) == static_cast<int64_t>(host);
+      const bool own =
+          At(0)->tables().AllocationOf("item")->OwnerOf(keys[i]) == static_cast<int64_t>(host);
       EXPECT_EQ(own, found[i] != 0) << keys[i];
     }
     rows += tables_[host]->reader->Stats().rows;
@@ -191,12 +58,12 @@ TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
   // So many that their rows come in several parts.
   const std::vector<int64_t> keys = Keys(80'000);
   std::atomic<bool> done{false};
-  const std::shared_ptr<const Allocation> allocation = At(0)->AllocationOf("item");
+  const std::shared_ptr<const Allocation> allocation = At(0)->tables().AllocationOf("item");
   const std::vector<int64_t> of_other = KeysOf(0, keys);
   std::thread reader([&] {
     while (!done) {
       // Of the version that is posted or a later one.
-      const auto fetched = At(1)->Fetch({{tables_[1], allocation, of_other}}, RunInline);
+      const auto fetched = At(1)->owners().Fetch({{tables_[1], allocation, of_other}}, RunInline);
       ASSERT_OK(fetched.status());
       std::vector<float> rows(of_other.size() * kDim);
       fetched.value()->Lookup(0, 0, static_cast<int64_t>(of_other.size()),
@@ -217,7 +84,7 @@ TEST_F(ShardedTest, RowsThatChangeWhileTheyAreSentAreSentAgain) {
   int sockets[2];
   ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
   Connection reader(sockets[0], "rank 1", Status::Ok);
-  At(1)->Serve(0, LinkPurpose::kReads, sockets[1], "rank 0");
+  At(1)->owners().service().Serve(0, LinkPurpose::kReads, At(1)->Adopt(sockets[1], "rank 0"));
   const std::vector<int64_t> asked = ReadWords({{"item", kDim, 0, keys}});
   ASSERT_OK(reader.Send(FrameKind::kRead, {asked, keys}));
   const Result<Frame> part = reader.Receive();
@@ -286,8 +153,10 @@ TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
   Open(2);
   std::vector<UpdateInUse> others;
   for (const auto& engine : engines_) {
-    EXPECT_OK(engine->OpenPlaced({"user", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
-    EXPECT_OK(engine->Table("user").Take()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    EXPECT_OK(
+        engine->tables().Open({"user", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
+    EXPECT_OK(engine->tables().Get("user").Take()->writer->SetOptimizer(
+        OptimizerOf(OptimizerKind::kSgd)));
     others.push_back(engine->Update(engine->OpenUpdate("other", {"user"}, kChoices).Take()).Take());
   }
   const std::vector<int64_t> keys = Keys(10);
@@ -302,7 +171,7 @@ TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
   EXPECT_OK(Post(1, keys));
   for (size_t host = 0; host < 2; ++host) {
     EXPECT_OK(Wait(host));
-    const auto user = engines_[host]->Table("user").Take();
+    const auto user = engines_[host]->tables().Get("user").Take();
     EXPECT_OK(engines_[host]->WaitForVersion(*user, 1));
   }
 }
@@ -317,34 +186,16 @@ TEST_F(ShardedTest, NumbersThatDifferStopAllHosts) {
   }
 }
 
-TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
-  Open(2);
-  const std::vector<int64_t> keys = Keys(20);
-  const std::vector<int32_t> last(keys.size(), 1);
-  const auto asked = At(0)->PlanPass({{"item", keys, last.data()}});
-  ASSERT_OK(asked.status());
-  const auto pass = At(0)->passes().Announce(asked.value().requested, 2, false);
-  ASSERT_OK(pass.status());
-  ASSERT_OK(At(0)->passes().Begin(pass.value(), 0));
-  ASSERT_OK(Read(0, keys).status());
-  ASSERT_OK(Post(0, keys));
-  ASSERT_OK(Post(1, keys, 0.5f));
-  EXPECT_EQ(StatusCode::kFailedPrecondition, Wait(0).code());
-  // As a caller that is content with what was before the update.
-  const auto fetched = At(0)->Fetch({{tables_[0], At(0)->AllocationOf("item"), keys}}, RunInline);
-  ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
-}
-
 TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
   Open(3, kChoices, Relay(0, 1, [](FrameKind kind) { return kind != FrameKind::kCommit; }));
   const std::vector<int64_t> keys = Keys(60);
   // Host 2 will use its rows after the update.
   const std::vector<int32_t> last(keys.size(), 1);
-  const auto asked = At(2)->PlanPass({{"item", keys, last.data()}});
+  const auto asked = At(2)->passes().Plan({{"item", keys, last.data()}});
   ASSERT_OK(asked.status());
-  const auto pass = At(2)->passes().Announce(asked.value().requested, 2, false);
+  const auto pass = At(2)->passes().rank().Announce(asked.value().requested, 2, false);
   ASSERT_OK(pass.status());
-  ASSERT_OK(At(2)->passes().Begin(pass.value(), 0));
+  ASSERT_OK(At(2)->passes().rank().Begin(pass.value(), 0));
   ASSERT_OK(Read(2, keys).status());
   Train(keys);
   ASSERT_OK(Wait(0));
@@ -354,7 +205,7 @@ TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
   EXPECT_EQ(0u, tables_[1]->reader->version());
   EXPECT_EQ(1u, tables_[2]->reader->version());
   // A pass that waits for rows of the lost owner, and a read.
-  ASSERT_OK(At(2)->passes().Begin(pass.value(), 1));
+  ASSERT_OK(At(2)->passes().rank().Begin(pass.value(), 1));
   ExpectError(Read(2, keys).status(), StatusCode::kPeerDied, {"did not come", "rank 0"});
   EXPECT_FALSE(Read(0, keys).ok());
 }
@@ -392,18 +243,6 @@ TEST_F(ShardedTest, WhatARankCannotBringStopsAllHosts) {
   }
 }
 
-TEST_F(ShardedTest, AnOwnerThatIsGoneIsNamedToReadersAndUpdates) {
-  Open(2);
-  const std::vector<int64_t> keys = Keys(50);
-  Train(keys);
-  ASSERT_OK(Wait(0));
-  At(1)->Close();
-  ExpectError(Read(0, keys).status(), StatusCode::kPeerDied, {"rank 1"});
-  ASSERT_OK(Post(0, keys));
-  ExpectError(Wait(0), StatusCode::kPeerDied, {"rank 1"});
-  EXPECT_EQ(1u, tables_[0]->reader->version());
-}
-
 TEST_F(ShardedTest, ClippingByNormSeesTheGradientsOfAllOwners) {
   Open(3, {"leaders", "sum", "float32", "norm", 1.0f});
   const std::vector<int64_t> keys = Keys(100);
@@ -417,26 +256,5 @@ TEST_F(ShardedTest, ClippingByNormSeesTheGradientsOfAllOwners) {
   }
 }
 
-TEST_F(ShardedTest, WhatCannotBeAskedForIsAnswered) {
-  Open(2);
-  ExpectError(At(0)->Scan(1, {"shop", kDim, -1, 5}).status(), StatusCode::kInvalidArgument,
-              {"numbered from 0"});
-  ExpectError(At(0)->Scan(1, {"item", 3, 0, 5}).status(), StatusCode::kInvalidArgument,
-              {"embeddings of 2 floats here. Received: 3"});
-  ExpectError(At(0)->Scan(0, {"item", kDim, 0, 5}).status(), StatusCode::kInvalidArgument,
-              {"another of 2 hosts"});
-  Train(Keys(40));
-  ASSERT_OK(Wait(1));
-  const auto scanned = At(0)->Scan(1, {"item", kDim, 2, 5});
-  ASSERT_OK(scanned.status());
-  EXPECT_EQ(5u, scanned.value().keys.size());
-  EXPECT_EQ(tables_[1]->reader->Stats().rows, scanned.value().table_rows);
-  EXPECT_EQ(tables_[1]->reader->Stats().bytes, scanned.value().table_bytes);
-  EXPECT_EQ(std::vector<float>(10, 2.0f), scanned.value().embeddings);
-  const auto beyond = At(0)->Scan(1, {"item", kDim, 1000, 5});
-  ASSERT_OK(beyond.status());
-  EXPECT_TRUE(beyond.value().keys.empty());
-}
-
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::sharded_hosts

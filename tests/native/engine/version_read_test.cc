@@ -39,7 +39,7 @@ class Reader {
     for (size_t t = 0; t < tables_.size(); ++t) {
       reads.push_back({tables_[t], min_version, keys_, rows_[t].data()});
     }
-    return engine_->Read(reads, timeout_ms);
+    return engine_->tables().Read(reads, timeout_ms);
   }
 
   // Whether every number that was read is `value`.
@@ -185,7 +185,7 @@ TEST_F(VersionReadTest, LoadingIsAChangeToo) {
 
 TEST_F(VersionReadTest, NothingIsReadOfNoTable) {
   const EngineJob job(directory_.path(), "job", kSchema);
-  EXPECT_EQ(std::vector<uint64_t>(), job.engine->Read({}, kSoonMs).value());
+  EXPECT_EQ(std::vector<uint64_t>(), job.engine->tables().Read({}, kSoonMs).value());
 }
 
 }  // namespace
