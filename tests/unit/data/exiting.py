@@ -130,6 +130,8 @@ def end(kind: str, way: str, folder: Path) -> None:
             case "raise":
                 raise ValueError(f"after element {number}")
             case "interrupt":
+                # A shell's job in the background inherits that the signal is ignored.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 os.kill(os.getpid(), signal.SIGINT)
 
 

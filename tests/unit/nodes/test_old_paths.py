@@ -7,20 +7,27 @@ import sys
 
 import pytest
 
-NEW_PATHS = {
-    "tfhybrid.nodes.metadata": "tfhybrid.cluster.metadata_node",
-    "tfhybrid.nodes.embedding": "tfhybrid.embedding_nodes.embedding_node",
-    "tfhybrid.data.node": "tfhybrid.data.data_node",
+NEW_COMMANDS = {
+    "tfhybrid.nodes.metadata": ["node", "metadata"],
+    "tfhybrid.cluster.metadata_node": ["node", "metadata"],
+    "tfhybrid.nodes.embedding": ["node", "embedding"],
+    "tfhybrid.embedding_nodes.embedding_node": ["node", "embedding"],
+    "tfhybrid.data.node": ["node", "data"],
+    "tfhybrid.data.data_node": ["node", "data"],
 }
 
 
-@pytest.mark.parametrize("old", NEW_PATHS)
+@pytest.mark.parametrize("old", NEW_COMMANDS)
 def test_old_path_runs_the_new_command(old: str) -> None:
-    help_of = {}
-    for path in (old, NEW_PATHS[old]):
-        command = [sys.executable, "-m", path, "--help"]
-        process = subprocess.run(command, capture_output=True, text=True, check=True)
-        help_of[path] = process.stdout.partition("\n\n")[2]
-        warned = f"`python -m {old}` is deprecated: use `python -m {NEW_PATHS[old]}`"
-        assert (warned in process.stderr) == (path == old), process.stderr
-    assert help_of[old] == help_of[NEW_PATHS[old]] != ""
+    command = NEW_COMMANDS[old]
+    help_of_old, errors = _help("-m", old)
+    assert f"`python -m {old}` is deprecated: use `tfhybrid {' '.join(command)}`" in errors
+    assert (help_of_old, "") == _help("-m", "tfhybrid.cli", *command)
+
+
+def _help(*command: str) -> tuple[str, str]:
+    process = subprocess.run(
+        [sys.executable, *command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout
+    return process.stdout, process.stderr

@@ -54,13 +54,6 @@ class SettingsFile:
                 names the line of the data.
         """
         data = self.settings.data
-        label = data.label or "label"
-        for option in ("features", "strings", "lists", "dense"):
-            if label in (getattr(data, option) or []):
-                raise ConfigError(
-                    f"{self.at('data', option)}: must not contain the label, because the model "
-                    f"would see the answer. Received: {label!r}"
-                )
         try:
             return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
         except ConfigError as error:

@@ -325,14 +325,3 @@ def test_the_settings_of_models_and_optimizers_are_theirs() -> None:
         for option in options:
             default = fields[option].default
             assert TableOptimizer.model_fields[option].default == default, (name, option)
-
-
-@pytest.mark.parametrize("option", ["features", "dense"])
-def test_a_label_that_is_a_feature_too_is_refused(
-    option: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    settings["data"][option] = [*settings["data"].get(option, []), "label"]
-    path = tmp_path / "model.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    result = run(path, "--check", status=1)
-    assert re.search(rf"model\.yaml:\d+: data\.{option}: must not contain the label", result.output)
