@@ -115,6 +115,7 @@ class StreamSettings:
         lease = renamed_keys(fields.get("lease", {}), most_rows="max_rows")
         fields["lease"] = file.check(_names(LeaseLength), lease, "lease")
         file.check(_names(Routes), fields.get("routes", {}), "routes")
+        _check_mappings(file, fields)
         for model, rules in fields.get("publish", {}).items():
             file.check(_names(PublishRules), rules, "publish", model)
         try:
@@ -357,6 +358,14 @@ class StreamSettings:
             {name: self.remote_model(name, "offsets").saved for name in models},
             self.save_seconds / 10,
         )
+
+
+def _check_mappings(file: YamlFile, fields: Mapping[str, Any]) -> None:
+    for section in ("columns", "queues", "own", "policies", "trainers", "publish"):
+        if not isinstance(fields.get(section, {}), dict):
+            raise ConfigError(
+                f"{file.at(section)} must be a mapping. Received: {fields[section]!r}"
+            )
 
 
 def _names(fields_of: type) -> list[str]:

@@ -91,6 +91,8 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
         ({"lease": {"row": 2}}, r"yaml:\d+: lease\.row: the fields must be from"),
         ({"publish": {"ads": {"where": "p"}}}, r"yaml:\d+: publish\.ads\.where: the fields must"),
         ({"trainers": {"ads": {"cpu": 1}}}, r"yaml:\d+: trainers\.ads\.cpu: the fields must be"),
+        ({"publish": None}, r"yaml:\d+: publish must be a mapping\. Received: None"),
+        ({"trainers": [1]}, r"yaml:\d+: trainers must be a mapping\. Received: \[1\]"),
         ({"columns": {"user": "int46"}}, "is not a valid stream.yaml"),
     ],
 )
