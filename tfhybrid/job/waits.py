@@ -134,7 +134,8 @@ class Board:
             forever; otherwise `None`.
         """
         note = json.loads(line)
-        self._calls.tables[rank] = note.get("tables", [])
+        if "tables" in note:  # not at the end of a wait or call
+            self._calls.tables[rank] = note["tables"]
         if "call" in note:
             self._hear_call(rank, note)
             return None

@@ -88,3 +88,10 @@ def test_tables_are_compared_once_the_leader_waits_too():
     assert warnings((1, opening), (0, note("x", waits=False, seconds=1))) == []
     (line,) = warnings((1, opening), (0, leader), (0, leader))
     assert f"{RANKS[0]} builds 'a', 'b'; {RANKS[1]} builds 'a', 'c'" in line
+
+
+def test_the_tables_of_a_rank_stay_known_when_its_wait_in_a_step_ends():
+    opening = note("the opening of table 'c'", waits=True, seconds=1, number=0, tables=["a", "c"])
+    leader = note("checkpoint.save", waits=True, seconds=1, tables=["a", "b"])
+    (line,) = warnings((1, opening), (1, json.dumps({"wait": None})), (0, leader))
+    assert f"{RANKS[1]} builds 'a', 'c'" in line
