@@ -325,9 +325,11 @@ def shutdown() -> None:
 
 
 def _exit() -> None:
-    end_generators()  # before the store, which they may read
-    # Python sets `last_value` when it prints the exception that ends the script.
-    _end(failed=hasattr(sys, "last_value"), exits=True)
+    try:
+        end_generators()  # before the store, which they may read
+    finally:  # after a second Ctrl-C too
+        # Python sets `last_value` when it prints the exception that ends the script.
+        _end(failed=hasattr(sys, "last_value"), exits=True)
 
 
 def _end(*, failed: bool, exits: bool = False) -> None:

@@ -6,12 +6,36 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(300)
+# A generator that never ends, and Ctrl-C while the process waits for it at its end.
+INTERRUPTED = """
+import os, signal, threading, time
+import tfhybrid
+from tfhybrid._ending import EndingIterator, python_ends
+
+def elements():
+    called.set()
+    threading.Event().wait()
+    yield
+
+def interrupt():
+    while not python_ends():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+called = threading.Event()
+tfhybrid.init()
+for each in (lambda: next(EndingIterator(elements())), interrupt):
+    threading.Thread(target=each, daemon=True).start()
+called.wait()
+print("called", flush=True)
+"""
 STATUSES = {"alive": "0", "midst": "0", "exit": "3", "raise": "1", "interrupt": "-2"}
 
 
@@ -41,3 +65,19 @@ def test_a_process_ends_behind_every_reader():
 
 def test_a_process_ends_after_the_error_of_a_reader():
     assert ends_of(["error:midst"], count=2) == {"error:midst": {"1": 2}}
+
+
+def stores_in(directory: Path) -> list[Path]:
+    return [each for each in directory.iterdir() if each.is_dir()]
+
+
+def test_the_store_goes_when_the_wait_for_a_generator_is_interrupted(shm_directory: Path):
+    environment = {**os.environ, "TFHYBRID_SHM_DIR": str(shm_directory), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "called\n"
+        while process.poll() is None and stores_in(shm_directory):
+            time.sleep(0.05)
+        process.kill()
+    assert stores_in(shm_directory) == []
