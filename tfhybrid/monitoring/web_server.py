@@ -140,12 +140,14 @@ class WebServer:
     """
 
     def __init__(self, app: App, address: tuple[str, int], tls: TlsFiles | None = None) -> None:
-        self._server = _Server(address)
-        self._server.set_app(app)
-        self.port = int(self._server.server_port)
+        secure = None  # read first: a server that is not returned would keep its port
         if tls is not None:
             secure = tls_relay.context(tls_relay.ACCEPT, *dataclasses.astuple(tls))
             secure.verify_mode = ssl.CERT_NONE
+        self._server = _Server(address)
+        self._server.set_app(app)
+        self.port = int(self._server.server_port)
+        if secure is not None:
             # The connection's own thread makes the handshake when it reads the first byte.
             self._server.socket = secure.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False

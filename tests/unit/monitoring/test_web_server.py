@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.monitoring import web_server
 from tfhybrid.monitoring.metrics import STEPS, Metric
 from tfhybrid.monitoring.prometheus import Endpoint
+from tfhybrid.settings import TlsFiles
 
 DESCRIPTORS = 150
 STRANGERS = 400
@@ -103,3 +105,13 @@ def test_a_metric_may_have_several_labels() -> None:
     endpoint = Endpoint("job", lambda: [(metric, {('a"b', "data"): 1.0})], 0)
     assert 'tfhybrid_node_ready{node="a\\"b",role="data"} 1.0' in scraped(endpoint.port)
     endpoint.close()
+
+
+def test_a_certificate_that_is_missing_leaves_the_port_free(tmp_path, endpoint) -> None:
+    address = "127.0.0.3", endpoint.port
+    missing = TlsFiles(*[str(tmp_path / name) for name in ("cert", "key", "ca")])
+    # `refused` holds the traceback, and so all that the server has opened.
+    with pytest.raises(FileNotFoundError) as refused:
+        web_server.WebServer(lambda *_: [], address, missing)
+    web_server.WebServer(lambda *_: [], address).close()
+    assert refused.value.errno == errno.ENOENT
