@@ -68,7 +68,7 @@ class NodeOptions:
     def read(
         cls, name: str, metadata: str, token_file: Path, listen: str, port: int
     ) -> NodeOptions:
-        """Returns the options of this process's command line, and sets up logging.
+        """Returns the options of a node, with its token, and sets up logging.
 
         With the `TFHYBRID_TLS_` variables set, it also starts the TLS relay.
 
