@@ -122,7 +122,8 @@ class CallBoard:
             here = [each for each in self._ranks if self._key_of(each) == state.key]
             late = [each for each in self._ranks if each not in here]
         else:  # the leader creates a table without waiting
-            here, late = [rank], [self._leaders[rank]] if rank in self._leaders else []
+            leader = self._leaders.get(rank, rank)
+            here, late = [rank], [leader] if leader != rank else []
         if not late or not self._is_new("lonely", state.key, *late):
             return None
         return (
@@ -141,7 +142,9 @@ class CallBoard:
         sentences = []
         for rank, state in self._calls.items():
             leader = self._leaders.get(rank, rank)
-            where = None if state.number or leader == rank else waiting(leader)
+            if state.number or leader == rank or self._creates_table(leader):
+                continue
+            where = waiting(leader)
             if where is None or not self._is_new("tables", rank, state.name):
                 continue
             lists = "; ".join(
@@ -154,6 +157,9 @@ class CallBoard:
                 f"{rank} waits for {state.title()}, and {leader} is {where}; {lists}"
             )
         return sentences
+
+    def _creates_table(self, leader: str) -> bool:
+        return leader in self._calls and not self._calls[leader].number
 
     def _key_of(self, rank: str) -> tuple[str, int] | None:
         return self._calls[rank].key if rank in self._calls else None

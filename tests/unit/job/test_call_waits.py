@@ -95,3 +95,10 @@ def test_the_tables_of_a_rank_stay_known_when_its_wait_in_a_step_ends():
     leader = note("checkpoint.save", waits=True, seconds=1, tables=["a", "b"])
     (line,) = warnings((1, opening), (1, json.dumps({"wait": None})), (0, leader))
     assert f"{RANKS[1]} builds 'a', 'c'" in line
+
+
+def test_a_leader_that_creates_a_table_slowly_is_not_missing():
+    opening = note("the opening of table 'c'", waits=True, number=0)
+    assert warnings((0, opening)) == []
+    (line,) = warnings((0, opening), (1, opening))
+    assert f"Not there: {RANKS[0]} (Waiting in the opening of table 'c')" in line
