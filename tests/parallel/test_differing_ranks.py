@@ -13,7 +13,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.parallel.conftest import common_directory
 from tests.support.reference import click_model
-from tfhybrid import checkpoint
+from tfhybrid import checkpoint, distributed
 from tfhybrid.data import Position
 from tfhybrid.errors import ConfigError, ReplicaError
 
@@ -96,3 +96,11 @@ def test_a_learning_rate_that_one_rank_has_changed(
         checkpoint.save(model, common_directory(tmp_path_factory), Position(0, 1))
     with refused(message, ReplicaError):
         compare.compare()
+
+
+def test_ranks_that_were_in_different_calls_can_meet_in_the_next() -> None:
+    other = distributed.call("other") if is_last() else distributed.call("one")
+    with refused(r"call 1 of one on rank 0.*call 1 of other on rank \d"), other:
+        distributed.allgather_object(None)
+    with distributed.call("one"):
+        assert distributed.allgather_object(tfhybrid.rank()) == [*range(tfhybrid.size())]

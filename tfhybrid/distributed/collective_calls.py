@@ -136,10 +136,9 @@ def exchange(payload: bytes) -> list[memoryview]:
     if scope.number == 0:
         raise AssertionError(f"No exchange in a wait. Received: {scope.name}")
     scope.turn += 1
-    if scope.turn == 1:
-        _met[scope.name] = scope.number
     parts = list(_split(_gather(_message(scope, payload))))
     _check_calls(parts)
+    _met[scope.name] = max(scope.number, _met.get(scope.name, 0))
     return [part.content for part in parts]
 
 
