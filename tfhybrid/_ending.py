@@ -115,7 +115,8 @@ def end_generators() -> None:
         closers = [closer() for closer in _calls.closers]
     for closer in closers:
         if closer is not None:
-            closer()
+            with contextlib.suppress(Exception):  # one that fails must not keep the others waiting
+                closer()
     if not _calls.begun:
         return
     with _calls.changed:

@@ -49,7 +49,7 @@ Result<ShardedStep::Agreed> OwnerExchange::Agree(const UpdateInUse& update,
       update->exchange->Fill({words->data.get(), total}, applying_->parallel_for());
       return Status::Ok();
     }));
-    // Before the shares go out: owners send nobody what is not used any longer.
+    // Before the parts go out: owners send nobody what is not used any longer.
     return passes_->ReleaseUsed();
   };
   tables.stage = [&](Span<const int64_t> words, HostExchange::Staged* staged) {

@@ -1,6 +1,5 @@
 #include "core/engine/placed_tables.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -71,9 +70,10 @@ std::function<bool(int64_t key)> PlacedTables::OwnsOf(const std::string& table) 
 bool PlacedTables::AreSharded(const OpenTables& tables) const {
   const MutexLock guard(mutex_);
   if (allocations_.empty()) return false;
-  return std::any_of(tables.begin(), tables.end(), [&](const auto& table) {
-    return allocations_.count(table->reader->name()) > 0;
-  });
+  for (const auto& table : tables) {
+    if (allocations_.count(table->reader->name()) > 0) return true;
+  }
+  return false;
 }
 
 }  // namespace tfhybrid
