@@ -111,8 +111,7 @@ class Data(Section):
         """Refuses a column with two roles: a label that is a feature tells the model the answer."""
         names = value or []
         if info.field_name == "label":
-            has_columns = info.data.get("format") in ("csv", "tfrecord", "parquet")
-            names = [value or "label"] if has_columns else []
+            names = [value or "label"]
         elif repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"names columns twice: {repeated}")
         for role in ("features", "strings", "lists", "dense"):

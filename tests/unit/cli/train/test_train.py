@@ -238,6 +238,8 @@ def test_a_check_trains_evaluates_and_exports_a_batch_and_keeps_nothing(
         ("data", {"train": "nowhere/*.parquet"}, "data: Expected files at"),
         ("data", {"label": "price"}, "price"),
         ("data", {"features": [*FEATURES, "label"]}, "data.label: a column has one role"),
+        ("data", {"dense": ["label"]}, "data.label: a column has one role"),
+        ("data", {"format": "libfm", "features": ["label"]}, "data.label: a column has one role"),
         ("data", {"features": [*FEATURES, "user"]}, "data.features: names columns twice: ['user']"),
         ("data", {"dense": ["user"]}, "data.dense: a column has one role, and ['user'] are in"),
         ("data", {"dense": ["price"]}, "model.name: the model must read all columns"),
