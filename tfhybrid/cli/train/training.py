@@ -149,6 +149,7 @@ class Training:
                 f"number of ranks, {ranks}. Received: {data.batch_size}"
             )
         samples = self._file.sample_format()
+        trial_file = self._trial and data.bad_rows_file is not None
         with self._named("data"):
             return FileBatches(
                 samples,
@@ -159,7 +160,7 @@ class Training:
                 shuffle=not self._trial,
                 bad_rows=data.bad_rows,
                 max_bad_rows=data.max_bad_rows,
-                bad_rows_file=data.bad_rows_file,
+                bad_rows_file=os.devnull if trial_file else data.bad_rows_file,
             )
 
     def _evaluated(self) -> tf.data.Dataset | None:

@@ -232,6 +232,16 @@ def test_a_check_trains_evaluates_and_exports_a_batch_and_keeps_nothing(
     assert {each.name for each in tmp_path.iterdir()} == before
 
 
+def test_a_check_skips_bad_rows_and_writes_none(settings, write, tmp_path) -> None:
+    table = pa.parquet.read_table(tmp_path / "day_0.parquet")
+    labels = pa.array([7, *table["label"].to_pylist()[1:]])
+    table = table.set_column(table.column_names.index("label"), "label", labels)
+    pa.parquet.write_table(table, tmp_path / "day_0.parquet")
+    settings["data"] |= {"bad_rows": "skip", "bad_rows_file": str(tmp_path / "bad.jsonl")}
+    run(write(settings), "--check")
+    assert not (tmp_path / "bad.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
