@@ -89,7 +89,7 @@ class TextColumns:
             texts = pc.if_else(pc.equal(decoded, ""), None, decoded)
         checked = check_notation(column, texts, notation)
         wording = _WORDING_OF_NOTATIONS[notation]
-        values = self._check.add(column, checked, texts, wording=wording)
+        values = self._check.add(column, checked, fields, wording=wording)
         assert isinstance(values, np.ndarray)  # keys of length 1
         return values
 

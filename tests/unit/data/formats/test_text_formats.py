@@ -175,6 +175,13 @@ def test_malformed_criteo_names_file_and_line(tmp_path, line, message):
         Criteo().read(path)
 
 
+def test_keys_that_are_no_utf8_are_malformed(tmp_path):
+    path = tmp_path / "latin.libfm"
+    path.write_bytes(b"1 4:1 5:1\n0 4:1 \xe9:1\n")
+    with pytest.raises(DataError, match=r"column 'b', line 2: expected .*Received: b'\\xe9:1'"):
+        Libfm(["a", "b"]).read(path)
+
+
 def test_criteo_head_equals_a_plain_parse_of_it(real_data):
     rows = []
     for part in ("train", "dev", "test"):
