@@ -151,6 +151,10 @@ def _arrow_cells(array: pa.Array) -> Cells:
         return Cells(Kind.FLOAT, values, len(array), _nulls(array))
     if pa.types.is_boolean(kind):
         return _filled(Kind.BOOLEAN, array, False)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        plain = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+        array = array.cast(plain)
+        kind = plain
     if _is_text(kind):
         return Cells(Kind.TEXT, array, len(array), _nulls(array))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfhybrid.data import Batches, Clicks, FileBatches, Format, Position, Shard, Unit
+from tfhybrid.data import (
+    Batches,
+    Clicks,
+    FileBatches,
+    Format,
+    Position,
+    Shard,
+    Unit,
+    string_keys,
+)
 from tfhybrid.data.position import cursor_of, position_of, told
 from tfhybrid.data.samples.origin import Origin
 from tfhybrid.errors import ConfigError, DataError
@@ -246,6 +255,13 @@ def test_batches_of_a_table_take_columns_by_their_types():
     (clicks,) = Batches.of(ROWS, label="click", batch_size=3, **options).batches()
     assert clicks.features.keys() == {"user"}
     assert clicks.dense["pair"].shape == (3, 2)
+
+
+def test_batches_of_a_table_with_views_of_strings():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"click": [1, 0], "city": pa.array(["Rome", "Oslo"], pa.string_view())})
+    (clicks,) = Batches.of(table, label="click", batch_size=2, shard=Shard(0, 1)).batches()
+    assert sorted(clicks.features["city"]) == sorted(string_keys(["Rome", "Oslo"]).numpy())
 
 
 def test_batches_of_a_data_frame():

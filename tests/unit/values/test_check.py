@@ -139,6 +139,15 @@ def test_arrow_and_numpy_arrays(kind: pa.DataType, values: list[Any], column: Co
         assert_judged(column, rows, numpy)
 
 
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+def test_views_of_texts_are_texts(column: Column) -> None:
+    """Polars has its strings in this form."""
+    rows = ["", "a", "tv", None]
+    assert_judged(column, rows, pa.array(rows, pa.string_view()))
+    bags = Column(**{**vars(column), "length": None})
+    assert_judged(bags, [rows, [], None], pa.array([rows, [], None], pa.list_(pa.string_view())))
+
+
 def test_flat_values_with_lengths() -> None:
     values = np.array([5, 6, 7, 8])
     checked = check(Column("x", missing=-1), values, lengths=np.array([1, 0, 2, 1]))

@@ -267,6 +267,7 @@ def _type_of(kind: pa.DataType) -> ColumnType:
         (pa.types.is_floating, "floats"),
         (pa.types.is_string, "strings"),
         (pa.types.is_large_string, "strings"),
+        (pa.types.is_string_view, "strings"),
         (pa.types.is_boolean, "booleans"),
         (pa.types.is_decimal, "decimals"),
     )

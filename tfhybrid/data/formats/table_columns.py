@@ -110,8 +110,8 @@ def _is_key(kind: pa.DataType) -> bool:
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     while any(is_list(kind) for is_list in lists) or pa.types.is_dictionary(kind):
         kind = kind.value_type
-    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return strings or pa.types.is_integer(kind)
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_string(kind) for is_string in tests) or pa.types.is_integer(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:
