@@ -25,7 +25,8 @@ class Column:
         role: Use of the values. `"key"` (default): whole numbers. `"number"`: numbers.
             `"label"`: numbers or classes. `"string"`: texts, which are hashed to keys. `"time"`:
             times, which become microseconds since 1970 in UTC.
-        dtype: NumPy dtype of the checked values. Defaults to int64 for keys, strings, times and
+        dtype: NumPy dtype of the checked values: a signed integer, or a float for numbers and
+            labels. Defaults to int64 for keys, strings, times and
             named classes, and to float32 for numbers and other labels.
         length: Number of values in a row: 1 (default), n, or `None` for any number (a bag).
         missing: Value that replaces a missing one: null, or NaN among numbers. A text replaces a
@@ -73,6 +74,7 @@ class Column:
             raise ConfigError(f"Only a label has classes. Received: {self}")
         object.__setattr__(self, "classes", tuple(self.classes))
         object.__setattr__(self, "dtype", str(np.dtype(self.dtype or self._default_dtype())))
+        self._check_dtype()
         self._check_missing()
 
     @property
@@ -87,6 +89,18 @@ class Column:
 
     def _default_dtype(self) -> str:
         return _DTYPES.get(self.role, "int64" if self.named else "float32")
+
+    def _check_dtype(self) -> None:
+        if self.role in ("string", "time"):
+            fits = self.dtype == "int64"
+        else:
+            is_float = np.dtype(self.dtype).kind == "f" and self.role != "key"
+            fits = self.whole or is_float
+        if not fits:
+            raise ConfigError(
+                "A Column's dtype must be int64 for strings and times, a signed integer for keys, "
+                f"and a signed integer or a float for numbers and labels. Received: {self}"
+            )
 
     def _check_missing(self) -> None:
         missing = self.missing

@@ -105,7 +105,12 @@ def _refused(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
 
 
 def _whole_integers(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
-    values, codes = cells.values, None
+    return _bounded(column, _narrowed(column, cells.values))
+
+
+def _narrowed(column: Column, values: np.ndarray) -> Ruled:
+    """Converts integers to the dtype of the column; those that do not fit it are bad."""
+    codes = None
     target = np.dtype(column.dtype)
     if not np.can_cast(values.dtype, target):
         limits = np.iinfo(target)
@@ -113,7 +118,7 @@ def _whole_integers(column: Column, cells: Cells, _: HashStrings | None) -> Rule
         if values.dtype.kind == "i" and limits.min > np.iinfo(values.dtype).min:
             bad |= values < limits.min
         codes = _coded(bad, Reason.RANGE)
-    return _bounded(column, Ruled(values.astype(target, copy=False), codes))
+    return Ruled(values.astype(target, copy=False), codes)
 
 
 def _whole_floats(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
@@ -123,14 +128,16 @@ def _whole_floats(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
     if exact.all():
         with np.errstate(invalid="ignore"):
             whole = values.astype(np.int64)
-        codes = _coded(whole != values, Reason.WHOLE)
-        return _bounded(column, Ruled(whole, codes))
+        narrowed = _narrowed(column, whole)
+        codes = _joined(_coded(whole != values, Reason.WHOLE), narrowed.codes)
+        return _bounded(column, Ruled(narrowed.values, codes))
     missing = np.isnan(values)
     fine = np.where(exact, values, 0)
     whole = fine.astype(np.int64)
     codes = np.where(exact, np.where(whole != fine, Reason.WHOLE, 0), Reason.EXACT)
     codes = np.where(np.isinf(values), Reason.WHOLE, np.where(missing, 0, codes)).astype(np.uint8)
-    ruled = _bounded(column, Ruled(whole, codes), missing)
+    narrowed = _narrowed(column, whole)
+    ruled = _bounded(column, Ruled(narrowed.values, _joined(codes, narrowed.codes)), missing)
     if not missing.any():
         return ruled
     filled = _missing(column, ruled.values, missing)

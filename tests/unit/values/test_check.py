@@ -148,6 +148,16 @@ def test_views_of_texts_are_texts(column: Column) -> None:
     assert_judged(bags, [rows, [], None], pa.array([rows, [], None], pa.list_(pa.string_view())))
 
 
+@pytest.mark.parametrize("values", [[1, 3 * 10**9, -1], [1.0, 3e9, -1.0], [1, 3e9, -1.0]])
+def test_numbers_fit_the_dtype_of_the_column(values: list[float]) -> None:
+    column = Column("x", "number", dtype="int32")
+    for form in (values, np.array(values)):
+        checked = check(column, form)
+        assert checked.values.dtype == np.int32
+        assert checked.values[[0, 2]].tolist() == [1, -1]
+        assert checked.reasons.tolist() == [0, Reason.RANGE, 0]
+
+
 def test_flat_values_with_lengths() -> None:
     values = np.array([5, 6, 7, 8])
     checked = check(Column("x", missing=-1), values, lengths=np.array([1, 0, 2, 1]))
@@ -197,6 +207,9 @@ def test_every_reason_is_told_in_words(column: Column, reason: Reason) -> None:
     "settings",
     [
         {"role": "feature"},
+        {"dtype": "float32"},
+        {"role": "number", "dtype": "uint8"},
+        {"role": "string", "dtype": "int32"},
         {"length": 0},
         {"empty": "null"},
         {"low": 2, "high": 1},
