@@ -97,12 +97,15 @@ def value_at(values: Any, row: int, lengths: np.ndarray | None = None) -> Any:
         row: Number of the row.
         lengths: Number of values of each row, if `values` are flat. Default: they are the rows.
     """
-    if lengths is not None:
-        end = int(np.sum(lengths[: row + 1]))
-        value = values[end - int(lengths[row]) : end]
-        value = value[0] if len(value) == 1 else list(value) or None
-    else:
-        value = values[row]
+    if lengths is None:
+        return _plain(values[row])
+    end = int(np.sum(lengths[: row + 1]))
+    values_of_row = [_plain(each) for each in values[end - int(lengths[row]) : end]]
+    return values_of_row[0] if len(values_of_row) == 1 else values_of_row or None
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as a Python value; bytes as a text, unless they are no UTF-8."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, bytes):

@@ -15,6 +15,7 @@ import pytest
 from tests.support.slow_judge import BAD, judge
 from tfhybrid.errors import ConfigError
 from tfhybrid.values import Column, Reason, check, expected
+from tfhybrid.values.cells import value_at
 
 INTEGERS = [0, -1, 7, 2**24, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 10**30]
 FLOATS = [0.0, 7.0, 7.5, -0.5, 2.0**24, 2.0**53 - 1, 2.0**53, 1e18, 1e39, 3.5e38, -1e39]
@@ -165,6 +166,17 @@ def test_flat_values_with_lengths() -> None:
     assert checked.reasons.tolist() == [0, 0, Reason.LENGTH, 0]
     checked = check(Column("x", length=None), values, lengths=np.array([1, 0, 2, 1]))
     assert (checked.values.tolist(), checked.lengths.tolist()) == ([5, 6, 7, 8], [1, 0, 2, 1])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.array([1, 2, 3]), pa.array([1, 2, 3]), [np.int64(1), 2, 3]],
+    ids=lambda values: type(values).__name__,
+)
+def test_errors_show_plain_values(values: Any) -> None:
+    lengths = np.array([2, 0, 1])
+    shown = [repr(value_at(values, row, lengths)) for row in range(3)]
+    assert shown == ["[1, 2]", "None", "3"]
 
 
 def test_strings_stay_texts_without_a_function_that_hashes() -> None:

@@ -138,7 +138,7 @@ class Parquet(Format):
 
         def read(column: Column, wording: Mapping[Reason, str]) -> Any:
             values, length = table[column.name], types[column.name].length
-            if length != 1:
+            if length != column.length:
                 column = dataclasses.replace(column, length=length)
             strings = hashed_strings if column.role == "string" else None
             checked = check(column, values, hash_strings=strings)

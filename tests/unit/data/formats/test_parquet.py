@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tfhybrid.data import Parquet, string_keys
+from tfhybrid.data import Column, Parquet, string_keys
 from tfhybrid.errors import DataError
 
 EXTREMES = [0, -1, 2**63 - 1, -(2**63)]
@@ -41,6 +41,14 @@ def keys(path, **options):
 )
 def test_keys_of_every_type(write, type_, values):
     assert keys(write(user=pa.array(values, type_))) == values
+
+
+@pytest.mark.parametrize("length", [1, 2, None])
+def test_the_length_of_a_column_is_that_in_the_files(write, length):
+    columns = [Column("user", length=length), Column("tags", length=length)]
+    clicks = Parquet(columns).read(write(user=pa.array([7]), tags=pa.array([[1, 2]])))
+    assert clicks.features["user"].tolist() == [7]
+    assert clicks.features["tags"].tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
