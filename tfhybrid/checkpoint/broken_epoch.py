@@ -140,9 +140,8 @@ def begin_fit(model: keras.Model, params: Mapping[str, Any]) -> FitData | None:
         ConfigError: `fit` does not read whole epochs of the data.
     """
     progress = _progress_of(model)
-    if (
-        progress is not None and progress.params is params
-    ):  # another callback of this `fit` has asked
+    # Another callback of this `fit` may have asked.
+    if progress is not None and progress.params is params:
         return progress.data
     data = take_opened()
     if data is not None:

@@ -1,4 +1,4 @@
-"""Bad rows of files: raised or skipped, told in a file, and counted at the end of each epoch."""
+"""Bad rows of files: raised, or skipped, logged, written to a file and counted in each epoch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowAccount(NamedTuple):
         rows: Rows of this rank's part of the files in this epoch.
         before: Rows of that part before the position at which this run began to read the epoch.
         trained: Rows that were in a batch.
-        bad: Rows that were skipped and told, because they are bad.
+        bad: Bad rows, which were skipped and reported.
     """
 
     epoch: int
@@ -129,7 +129,7 @@ class BadRows:
         self._trained = self._bad = 0
 
     def good(self, rows: Rows) -> Clicks:
-        """Returns the good rows of a batch, and tells the bad ones.
+        """Returns the good rows of a batch, and reports the bad ones.
 
         Raises:
             DataError: There are more bad rows in this epoch than `max_bad_rows`.
@@ -141,7 +141,7 @@ class BadRows:
             bad = [fault for fault in rows.faults if fault is not None]
             if bad:
                 clicks = clicks.take(np.flatnonzero(good))
-                self._tell(bad)
+                self._report(bad)
         self._trained += len(clicks)
         return clicks
 
@@ -154,7 +154,7 @@ class BadRows:
             before: Rows of that part before the position at which reading began.
 
         Raises:
-            DataError: The rows that were trained and those that were told are not all rows.
+            DataError: The trained, the skipped and the earlier rows do not add up to `rows`.
         """
         self.account = RowAccount(epoch, rows, before, self._trained, self._bad)
         if before + self._trained + self._bad != rows:
@@ -169,7 +169,7 @@ class BadRows:
                 rows - before,
             )
 
-    def _tell(self, faults: Sequence[Fault]) -> None:
+    def _report(self, faults: Sequence[Fault]) -> None:
         for number, fault in enumerate(faults, self._bad):
             if number < _MAX_LOGGED:
                 _logger.warning("A bad row is skipped: %s", fault.error())

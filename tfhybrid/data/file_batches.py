@@ -66,7 +66,8 @@ class FileBatches(ResumableBatches):
         max_bad_rows: Maximum number of bad rows that this rank may skip in an epoch. Default: no
             maximum.
         bad_rows_file: File to which a line of JSON is appended for each skipped row, with `path`,
-            `row`, `column` and `reason`. The ranks of a host may share it. Default: none.
+            `row` (from 0), `column` and `reason`; each row once per rank and run. The ranks of a
+            host may share it. Default: none.
 
     Raises:
         ConfigError: `batch_size`, `seed` or `window` is out of range, there is no batch for every

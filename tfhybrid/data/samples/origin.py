@@ -19,7 +19,7 @@ from tfhybrid.errors import ConfigError
 
 _END_BYTES = 64 << 10
 _READERS = 8
-_MOST_CUTS = 1000
+_MAX_CUTS = 1000
 
 
 class Cut(NamedTuple):
@@ -81,7 +81,7 @@ class Origin:
         counts += [each for cut in self.before for each in cut]
         plain = all(type(each) is int and each >= 0 for each in counts)
         whole = plain and all(len(each) == 3 for each in self.files)
-        fits = whole and min(self.batch_size, self.ranks) > 0 and len(self.before) <= _MOST_CUTS
+        fits = whole and min(self.batch_size, self.ranks) > 0 and len(self.before) <= _MAX_CUTS
         if not fits or self.left_after(self.before) < 0:
             raise ConfigError(
                 "A position's data must have a batch size, ranks, seed and earlier steps that fit "
