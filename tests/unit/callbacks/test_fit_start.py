@@ -123,6 +123,23 @@ def test_fit_reads_batches_themselves_as_their_endless_dataset() -> None:
     assert random.getstate() == before  # Keras has shuffled numbers that nothing reads
 
 
+def test_fit_begins_anew_after_one_that_was_interrupted(tmp_path) -> None:
+    data = batches()
+    with pytest.raises(InterruptedError):
+        fit(start(), data, Crash(STEPS + 3))
+    model = start()
+    fit(model, data, Checkpoint(tmp_path, resume=True))
+    assert state(model) == undisturbed()
+
+
+def test_to_look_at_a_batch_does_not_open_the_data(tmp_path) -> None:
+    data, model = batches(), start()
+    assert len(data[0][1]) == 4
+    dataset = data.dataset(epochs=None)
+    fit(model, dataset, Checkpoint(tmp_path), steps_per_epoch=STEPS, shuffle=False)
+    assert state(model) == undisturbed()
+
+
 def test_the_epoch_of_fit_is_the_epoch_of_the_data() -> None:
     model = start()
     fit(model, batches(), initial_epoch=1, epochs=2)

@@ -76,6 +76,17 @@ class FitData(_Base, abc.ABC):  # type: ignore[misc]
         """
         self._next = (epoch, step)
 
+    @property
+    def workers(self) -> int:
+        """Number of threads of Keras that read: one. Keras asks for it when `fit` opens the data.
+
+        So this also ends an epoch that was interrupted, as by Ctrl-C in a notebook.
+        """
+        global _opened
+        _opened, self._next = weakref.ref(self), (0, 0)
+        self._running, self._reading = False, None
+        return 1
+
     def __len__(self) -> int:
         """Returns the number of batches in an epoch."""
         return self.steps_per_epoch
@@ -109,8 +120,6 @@ class FitData(_Base, abc.ABC):  # type: ignore[misc]
             index: Number of the batch, which counts only outside an epoch.
         """
         if not self._running:
-            global _opened
-            _opened, self._next = weakref.ref(self), (0, 0)
             return self.example(index)
         if self._reading is None:
             self._left = self.steps_per_epoch - self._next[1]
