@@ -34,6 +34,21 @@ def name_of(spec: ColumnSpec) -> str:
     return spec.name if isinstance(spec, Column) else spec
 
 
+def refuse_text(specs: Sequence[ColumnSpec]) -> None:
+    """Refuses a text in place of a list of columns, whose letters would become columns.
+
+    Args:
+        specs: Names or columns.
+
+    Raises:
+        ConfigError: The argument is a text.
+    """
+    if isinstance(specs, str):
+        raise ConfigError(
+            f"Columns must be a list of names, such as [{specs!r}]. Received: {specs!r}"
+        )
+
+
 def columns_of(
     specs: Sequence[ColumnSpec], roles: Sequence[str], missing: Any, **settings: Any
 ) -> list[Column]:
@@ -46,8 +61,9 @@ def columns_of(
         **settings: Other settings of columns that are given by name.
 
     Raises:
-        ConfigError: A column has another role.
+        ConfigError: A column has another role, or there is a text in place of a list of names.
     """
+    refuse_text(specs)
     columns = []
     for spec in specs:
         if not isinstance(spec, Column):

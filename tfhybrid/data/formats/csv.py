@@ -18,6 +18,7 @@ from tfhybrid.data.formats.column_settings import (
     column_of_label,
     columns_of,
     name_of,
+    refuse_text,
 )
 from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
@@ -88,6 +89,8 @@ class Csv(Text):
         _check_separators(self.delimiter, self.separator)
         if self.empty not in ("string", "missing"):
             raise ConfigError(f"empty= must be 'string' or 'missing'. Received: {self.empty!r}")
+        refuse_text(self.strings)
+        refuse_text(self.lists)
         names = [column.name for column in self._single + self._dense]
         names += [column.name for column in self._lists]
         check_names(names)

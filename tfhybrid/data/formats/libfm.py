@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from tfhybrid.data.formats.column_settings import check_names, column_of_label
+from tfhybrid.data.formats.column_settings import check_names, column_of_label, columns_of
 from tfhybrid.data.formats.label import Label, labels_of
 from tfhybrid.data.formats.text import Layout, Text
 from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
@@ -43,11 +43,11 @@ class Libfm(Text):
     label: str | Label = "label"
 
     def __post_init__(self) -> None:
-        check_names(self.features)
+        check_names([column.name for column in self._keys])
 
     @functools.cached_property
     def _keys(self) -> list[Column]:
-        return [Column(name) for name in self.features]
+        return columns_of(self.features, ("key",), None)
 
     @functools.cached_property
     @override
