@@ -55,7 +55,7 @@ def test_each_python_has_one_release_and_pip_reads_the_same_pins(minor: int) -> 
     assert by_pip == {name: f"=={version}" for name, version in pins.items()}
 
 
-@pytest.mark.parametrize("release", [*{*RELEASES.values()}])
+@pytest.mark.parametrize("release", sorted({*RELEASES.values()}))
 def test_a_pinned_release_is_installed_as_it_is_pinned(release: str) -> None:
     pins = pins_for(release)
     drawing = {
@@ -130,7 +130,7 @@ def test_a_bare_environment_is_told_what_comes_first(tmp_path, missing, wanted) 
     assert "`scripts/horovod`" in run.stderr
 
 
-@pytest.mark.parametrize("release", [*{*RELEASES.values()}])
+@pytest.mark.parametrize("release", sorted({*RELEASES.values()}))
 def test_every_package_has_a_hash_and_only_such_are_installed(release: str) -> None:
     """All that scripts/install and the images bring along, and Horovod's sources."""
     hashed = {
