@@ -139,10 +139,13 @@ def begin_fit(model: keras.Model, params: Mapping[str, Any]) -> FitData | None:
     Raises:
         ConfigError: `fit` does not read whole epochs of the data.
     """
-    progress = _progress_of(model)
+    fit = _fit_of(model)
+    progress = None if fit is None else fit.progress
     # Another callback of this `fit` may have asked.
     if progress is not None and progress.params is params:
         return progress.data
+    if fit is not None:
+        fit.callbacks.clear()  # of a `fit` that raised, whose `on_train_end` Keras has not called
     data = take_opened()
     if data is not None:
         check_steps(data, params.get("steps"))
@@ -246,5 +249,10 @@ def _steps_of(data: ResumableBatches | NodeBatches | tf.data.Dataset) -> int:
 
 def _progress_of(model: keras.Model) -> Any:
     """Returns the progress that the model's optimizer holds; `None` for one of another kind."""
+    fit = _fit_of(model)
+    return None if fit is None else fit.progress
+
+
+def _fit_of(model: keras.Model) -> Any:
     step = getattr(getattr(model, "optimizer", None), "distributed_step", None)
-    return None if step is None else step.fit.progress
+    return None if step is None else step.fit

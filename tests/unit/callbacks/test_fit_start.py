@@ -132,6 +132,15 @@ def test_fit_begins_anew_after_one_that_was_interrupted(tmp_path) -> None:
     assert state(model) == undisturbed()
 
 
+def test_callbacks_of_a_fit_that_raised_do_not_run_in_the_next(tmp_path) -> None:
+    model = start()
+    with pytest.raises(InterruptedError):
+        fit(model, batches(), Checkpoint(tmp_path, save_freq=5), Crash(3))
+    assert model.optimizer.distributed_step.fit.callbacks  # Keras calls no on_train_end
+    fit(model, batches(), epochs=1)
+    assert model.optimizer.distributed_step.fit.callbacks == []
+
+
 def test_to_look_at_a_batch_does_not_open_the_data(tmp_path) -> None:
     data, model = batches(), start()
     assert len(data[0][1]) == 4

@@ -25,6 +25,8 @@ from tfhybrid.data.position import cursor_of, position_of, told
 from tfhybrid.data.samples.origin import Origin
 from tfhybrid.errors import ConfigError, DataError
 
+ROOT = Path(__file__).resolve().parents[3]
+
 quick = settings(max_examples=80, deadline=None)
 
 
@@ -264,7 +266,8 @@ def test_batches_of_a_table_with_views_of_strings():
     assert sorted(clicks.features["city"]) == sorted(string_keys(["Rome", "Oslo"]).numpy())
 
 
-def test_batches_of_a_data_frame():
+def test_batches_of_a_data_frame(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "build" / "frames")  # scripts/test unit installs it there
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {"click": [1, 0], "user": [7, 8], "city": ["Rome", "Oslo"]}, index=[5, 6]

@@ -240,10 +240,12 @@ class Training:
     def _check_folders(self) -> None:
         """Refuses folders that cannot be written, before hours of training."""
         settings = self._settings
+        bad_rows = settings.data.bad_rows_file
         folders = {
             ("checkpoints", "directory"): settings.checkpoints and settings.checkpoints.directory,
             ("export", "directory"): settings.export and settings.export.directory,
             ("job", "tensorboard"): settings.job.tensorboard,
+            ("data", "bad_rows_file"): bad_rows and str(Path(bad_rows).parent),
         }
         for location, folder in folders.items():
             if not folder or "://" in folder:
