@@ -83,10 +83,33 @@ def rows_of(
         rows = rows_of(values, lists=False, lengths=None)
         return rows._replace(size=len(lengths), lengths=np.asarray(lengths, np.int64))
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return _of_arrow(_whole(values), fill)
+        return _of_arrow(whole(values), fill)
     if isinstance(values, np.ndarray):
         return _of_numpy(values, lists)
     return _of_python(values, lists)
+
+
+def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns an Arrow array in one piece.
+
+    Args:
+        array: The array; one chunk is not copied.
+    """
+    if isinstance(array, pa.Array):
+        return array
+    if array.num_chunks == 1:
+        return array.chunk(0)
+    combined = array.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Returns whether texts of a type are bytes, which need not be UTF-8.
+
+    Args:
+        kind: Arrow type, other than a view.
+    """
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def value_at(values: Any, row: int, lengths: np.ndarray | None = None) -> Any:
@@ -114,15 +137,6 @@ def _plain(value: Any) -> Any:
         except UnicodeDecodeError:
             return value
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
-
-
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(array, pa.Array):
-        return array
-    if array.num_chunks == 1:
-        return array.chunk(0)
-    combined = array.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _of_arrow(array: pa.Array, fill: int | None) -> CellRows:
@@ -171,8 +185,7 @@ def _arrow_cells(array: pa.Array) -> Cells:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _nulls(array: pa.Array) -> np.ndarray | None:

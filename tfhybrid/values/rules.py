@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfhybrid.values.cells import Cells, Kind
+from tfhybrid.values.cells import Cells, Kind, is_binary
 from tfhybrid.values.column import Column
 from tfhybrid.values.reasons import Reason
 
@@ -57,12 +57,17 @@ def apply(column: Column, cells: Cells, hash_strings: HashStrings | None) -> Rul
         return _missing(column, _empty_of(column, cells, hash_strings), np.ones(cells.size, bool))
     rule = RULES.get((column.role, cells.kind), _refused)
     ruled = rule(column, cells, hash_strings)
-    if cells.nulls is None:
+    return ruled if cells.nulls is None else _filled(column, ruled, cells.nulls)
+
+
+def _filled(column: Column, ruled: Ruled, missing: np.ndarray) -> Ruled:
+    """Fills the missing values, which have no other reason than that they are missing."""
+    if not missing.any():
         return ruled
-    filled = _missing(column, ruled.values, cells.nulls)
+    filled = _missing(column, ruled.values, missing)
     if ruled.codes is None:
         return filled
-    others = np.where(cells.nulls, 0, ruled.codes).astype(np.uint8)
+    others = np.where(missing, 0, ruled.codes).astype(np.uint8)
     return Ruled(filled.values, _joined(others, filled.codes))
 
 
@@ -131,17 +136,13 @@ def _whole_floats(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
         narrowed = _narrowed(column, whole)
         codes = _joined(_coded(whole != values, Reason.WHOLE), narrowed.codes)
         return _bounded(column, Ruled(narrowed.values, codes))
-    missing = np.isnan(values)
     fine = np.where(exact, values, 0)
     whole = fine.astype(np.int64)
     codes = np.where(exact, np.where(whole != fine, Reason.WHOLE, 0), Reason.EXACT)
-    codes = np.where(np.isinf(values), Reason.WHOLE, np.where(missing, 0, codes)).astype(np.uint8)
+    codes = np.where(np.isinf(values), Reason.WHOLE, codes).astype(np.uint8)
     narrowed = _narrowed(column, whole)
-    ruled = _bounded(column, Ruled(narrowed.values, _joined(codes, narrowed.codes)), missing)
-    if not missing.any():
-        return ruled
-    filled = _missing(column, ruled.values, missing)
-    return Ruled(filled.values, _joined(ruled.codes, filled.codes))
+    ruled = _bounded(column, Ruled(narrowed.values, _joined(codes, narrowed.codes)))
+    return _filled(column, ruled, np.isnan(values))
 
 
 def _out_of_range(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
@@ -159,13 +160,8 @@ def _numbers(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
     finite = np.isfinite(values)
     if finite.all():
         return _bounded(column, Ruled(values))
-    missing = np.isnan(values)
-    codes = _coded(~finite & ~missing, Reason.FINITE) if column.finite else None
-    ruled = _bounded(column, Ruled(values, codes), missing)
-    if not missing.any():
-        return ruled
-    filled = _missing(column, ruled.values, missing)
-    return Ruled(filled.values, _joined(ruled.codes, filled.codes))
+    codes = _coded(~finite, Reason.FINITE) if column.finite else None
+    return _filled(column, _bounded(column, Ruled(values, codes)), np.isnan(values))
 
 
 def _labels(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
@@ -185,7 +181,7 @@ def _named_labels(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
         return _refused(column, cells, None)
     texts = cells.values
     names: list[Any] = list(column.classes)
-    if pa.types.is_binary(texts.type) or pa.types.is_large_binary(texts.type):
+    if is_binary(texts.type):
         names = [each.encode() if isinstance(each, str) else each for each in names]
     classes = pc.index_in(texts, value_set=pa.array(names, texts.type))
     unknown = classes.is_null().to_numpy(zero_copy_only=False)
@@ -210,15 +206,12 @@ def _strings(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
         indices = indices.fill_null(len(hashed) - 1)
     positions = indices.to_numpy(zero_copy_only=False)
     if column.empty == "missing":
-        blank = np.append(distinct[: len(encoded.dictionary)] == _blank(texts.type), False)
+        empty_text = b"" if is_binary(texts.type) else ""
+        blank = np.append(distinct[: len(encoded.dictionary)] == empty_text, False)
         if (empty := blank[np.minimum(positions, len(encoded.dictionary))]).any():
             positions = np.where(empty, len(hashed) - 1, positions)
             return _missing(column, hashed[positions], empty)
     return Ruled(hashed[positions])
-
-
-def _blank(kind: pa.DataType) -> str | bytes:
-    return b"" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ""
 
 
 def _objects(values: list[Any]) -> np.ndarray:
@@ -252,18 +245,15 @@ def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled
         utc = datetime.UTC
         since = (time if time.tzinfo else time.replace(tzinfo=utc)) - _EPOCH
         values[row] = since // datetime.timedelta(microseconds=1)
-    ruled = _bounded(column, Ruled(values, codes if codes.any() else None), empty)
-    if not empty.any():
-        return ruled
-    filled = _missing(column, ruled.values, empty)
-    return Ruled(filled.values, _joined(ruled.codes, filled.codes))
+    ruled = _bounded(column, Ruled(values, codes if codes.any() else None))
+    return _filled(column, ruled, empty)
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def _bounded(column: Column, ruled: Ruled, missing: np.ndarray | None = None) -> Ruled:
-    """Adds the reason of values outside the bounds, other than missing ones."""
+def _bounded(column: Column, ruled: Ruled) -> Ruled:
+    """Adds the reason of values outside the bounds."""
     if column.low is None and column.high is None:
         return ruled
     outside = np.zeros(len(ruled.values), bool)
@@ -271,8 +261,6 @@ def _bounded(column: Column, ruled: Ruled, missing: np.ndarray | None = None) ->
         outside |= ruled.values < column.low
     if column.high is not None:
         outside |= ruled.values > column.high
-    if missing is not None:
-        outside &= ~missing
     return Ruled(ruled.values, _joined(ruled.codes, _coded(outside, Reason.RANGE)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfhybrid.values.cells import Cells, Kind
+from tfhybrid.values.cells import Cells, Kind, whole
 from tfhybrid.values.checking import Checked, check
 from tfhybrid.values.column import Column
 from tfhybrid.values.rules import HashStrings, apply
@@ -82,7 +82,7 @@ def check_notation(
         texts: Texts, or nulls for missing values.
         notation: Notation of the keys.
     """
-    encoded = _one(texts).dictionary_encode()
+    encoded = whole(texts).dictionary_encode()
     distinct = encoded.dictionary
     valid = pc.match_substring_regex(distinct, notation.pattern)
     odd = np.empty(0, np.int64)
@@ -163,14 +163,8 @@ class _Parsed(NamedTuple):
     malformed: np.ndarray | None
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
-    return array
-
-
 def _decoded(texts: pa.Array | pa.ChunkedArray) -> _Texts:
-    array = _one(texts)
+    array = whole(texts)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return _Texts(array, None)
     try:
