@@ -15,6 +15,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from tests.support.crash import Crash
 from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.callbacks import BroadcastVariables, Checkpoint, Evaluate, MetricAverage
@@ -32,16 +33,6 @@ pytestmark = pytest.mark.skipif(not IS_KERAS_3, reason="fit of Keras 2 does not 
 
 def batches(batch_size: int = 4, **options) -> Batches:
     return Batches(LOG.clicks(0, 48), batch_size, shard=Shard(0, 1), **{"seed": 1} | options)
-
-
-class Crash(keras.callbacks.Callback):
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self._at = step
-
-    def on_train_batch_end(self, batch, logs=None) -> None:
-        if int(self.model.optimizer.iterations) == self._at:
-            raise InterruptedError
 
 
 class Epochs(keras.callbacks.Callback):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tests.support.crash import Crash
 from tfhybrid import checkpoint
 from tfhybrid.callbacks import BroadcastVariables, Checkpoint
 from tfhybrid.data import Batches, ClickLog, Position, Shard, StreamPosition
@@ -20,16 +21,6 @@ LOG = ClickLog({"user": 50, "item": 20}, seed=3)
 BATCHES = Batches(LOG.clicks(0, 48), 4, seed=1, shard=Shard(0, 1))  # 12 steps an epoch
 STEPS = 12
 START = Position(0, 0)
-
-
-class Crash(keras.callbacks.Callback):
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self._at = step
-
-    def on_train_batch_end(self, batch, logs=None) -> None:
-        if int(self.model.optimizer.iterations) == self._at:
-            raise InterruptedError
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tests.support.crash import Crash
 from tests.support.reference import click_model
 from tests.unit.checkpoint.resuming_run import BATCHES, STEPS, Run, crash
 from tfhybrid import checkpoint
@@ -106,15 +107,6 @@ def test_positions_are_those_of_fit(start, tmp_path) -> None:
     """Killed in the second epoch, which the next run finishes."""
     keys, labels = click_model.concatenate([ranks[0] for ranks in BATCHES])
     data = tf.data.Dataset.from_tensor_slices((keys, labels)).batch(16)
-
-    class Crash(keras.callbacks.Callback):
-        def __init__(self, step) -> None:
-            super().__init__()
-            self._at = step
-
-        def on_train_batch_end(self, batch, logs=None) -> None:
-            if self.model.optimizer.iterations == self._at:
-                raise InterruptedError
 
     run = start()
     callbacks = [Crash(STEPS + 5), tfhybrid.callbacks.HotRestart()]
