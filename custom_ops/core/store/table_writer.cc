@@ -233,12 +233,8 @@ void TableWriter::ForgetOptimizer() {
   chunks_.DropState();
 }
 
-void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
-  FindOn(keys, set, RunInline);
-}
-
-void TableWriter::FindOn(Span<const int64_t> keys, RowSet* set,
-                         const ParallelFor& parallel_for) const {
+void TableWriter::Find(Span<const int64_t> keys, RowSet* set,
+                       const ParallelFor& parallel_for) const {
   set->rows.resize(static_cast<size_t>(keys.size()));
   set->missing.clear();
   const Span<int64_t> rows(set->rows);
@@ -306,7 +302,7 @@ void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
 
 Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set, RowStart start,
                                   const ParallelFor& parallel_for) {
-  FindOn(keys, set, parallel_for);
+  Find(keys, set, parallel_for);
   const auto count = static_cast<int64_t>(set->missing.size());
   const int64_t first = rows();
   TFHYBRID_RETURN_IF_ERROR(Reserve(first + count));

@@ -104,7 +104,8 @@ class TableWriter {
   // REQUIRES: the table is not frozen.
   void ForgetOptimizer();
 
-  void Find(Span<const int64_t> keys, RowSet* set) const;
+  void Find(Span<const int64_t> keys, RowSet* set,
+            const ParallelFor& parallel_for = RunInline) const;
   // Makes room for `rows` rows in all, so that creating them cannot fail.
   Status Reserve(int64_t rows);
   // Rows for which Reserve() cannot fail, because they need nothing new, here or among the waiting.
@@ -154,7 +155,6 @@ class TableWriter {
  private:
   TableWriter(const std::string& directory, MappedFile table, MappedFile tier, TablePaths paths);
 
-  void FindOn(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for) const;
   void StartRows(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,
                  int64_t end, RowStart start);
   void ScaleRows(int64_t begin, int64_t end);
