@@ -80,8 +80,7 @@ Status TableLoader::WriteBlock(Span<const int64_t> keys, const LoadedRows& rows,
 Status TableLoader::RemoveKeys(Span<const int64_t> keys) {
   TFHYBRID_RETURN_IF_ERROR(Begin());
   const LoadingMark mark(table_->page().segment());
-  table_->index().DropAhead();
-  table_->chunks().DropAhead();
+  table_->DropAhead();
   table_->Find(keys, &set_);
   std::vector<int64_t>& rows = set_.rows;
   std::sort(rows.begin(), rows.end());
@@ -95,8 +94,7 @@ Status TableLoader::Clear() {
   TFHYBRID_RETURN_IF_ERROR(Begin());
   TableSegment* const segment = table_->page().segment();
   const LoadingMark mark(segment);
-  table_->index().DropAhead();
-  table_->chunks().DropAhead();
+  table_->DropAhead();
   TableCounters& counters = segment->counters;
   const uint64_t rows_before = counters.rows;
   __atomic_store_n(&counters.rows, 0, __ATOMIC_RELEASE);

@@ -205,8 +205,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   }
   TFHYBRID_RETURN_IF_ERROR(chunks_.files().CheckOptimizer(config));
   // What was made ahead has no room for state.
-  index_.DropAhead();
-  chunks_.DropAhead();
+  DropAhead();
   chunks_.files().Drop();
   TFHYBRID_RETURN_IF_ERROR(chunks_.SetOptimizer(config));
   TableSegment* const segment = page_.segment();
@@ -221,8 +220,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
 
 void TableWriter::ForgetOptimizer() {
   if (optimizer().kind == OptimizerKind::kNone) return;
-  index_.DropAhead();
-  chunks_.DropAhead();         // has room for state
+  DropAhead();                 // has room for state
   snapshots_.ForgetChanges();  // the state of every row changes
   TableSegment* const segment = page_.segment();
   // First: state without an optimizer is damage, unless the table says this.

@@ -103,6 +103,11 @@ class TableWriter {
   // Between updates; a leader that dies in it leaves a table without an optimizer.
   // REQUIRES: the table is not frozen.
   void ForgetOptimizer();
+  // Gives up what is made ahead, in the background, of chunks and index.
+  void DropAhead() {
+    index_.DropAhead();
+    chunks_.DropAhead();
+  }
 
   void Find(Span<const int64_t> keys, RowSet* set,
             const ParallelFor& parallel_for = RunInline) const;
