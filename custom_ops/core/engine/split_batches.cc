@@ -13,7 +13,8 @@ template <typename Queue>
 std::vector<typename Queue::value_type> TakeFirst(Queue* queue, int64_t max_count) {
   const auto size = static_cast<int64_t>(queue->size());
   const auto end = std::next(queue->begin(), std::clamp<int64_t>(max_count, 0, size));
-  const std::vector<typename Queue::value_type> first(queue->begin(), end);
+  std::vector<typename Queue::value_type> first(std::make_move_iterator(queue->begin()),
+                                                std::make_move_iterator(end));
   queue->erase(queue->begin(), end);
   return first;
 }
