@@ -192,8 +192,8 @@ int tfhybrid_batches_copy(int64_t engine, int64_t room, int64_t* words, int64_t*
 }
 
 int tfhybrid_batches_put(int64_t engine, int64_t size, const int64_t* words) {
-  return WithEngine(
-      engine, [&](Engine* its) -> Status { return its->batches().keys().PutAll({words, size}); });
+  return WithEngine(engine,
+                    [&](Engine* its) { return its->batches().keys().PutAll({words, size}); });
 }
 
 int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {

@@ -173,6 +173,5 @@ int tfhybrid_update_apply_gathered(int64_t engine, int64_t update, const int64_t
                        [held = std::vector<int64_t>(messages, messages + words)] {
                          return Span<const int64_t>(held);
                        });
-    return Status::Ok();
   });
 }
