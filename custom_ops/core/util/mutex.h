@@ -14,9 +14,8 @@
 //     int count_ TFHYBRID_GUARDED_BY(mutex_) = 0;
 //   };
 //
-// A function that is called with a mutex held is marked with TFHYBRID_REQUIRES, and one that takes
-// a mutex itself may be marked with TFHYBRID_EXCLUDES. A lambda is a function of its own, which
-// holds nothing: wait for a condition in a loop.
+// A function that is called with a mutex held is marked with TFHYBRID_REQUIRES. A lambda is a
+// function of its own, which holds nothing: wait for a condition in a loop.
 #ifndef TFHYBRID_CORE_UTIL_MUTEX_H_
 #define TFHYBRID_CORE_UTIL_MUTEX_H_
 
@@ -32,9 +31,8 @@
 // Of a member: it may be used, or what it points to, while that mutex is held.
 #define TFHYBRID_GUARDED_BY(mutex) TFHYBRID_THREAD_ATTRIBUTE(guarded_by(mutex))
 #define TFHYBRID_PT_GUARDED_BY(mutex) TFHYBRID_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
-// Of a function: its caller holds the mutex, or must not hold it.
+// Of a function: its caller holds the mutex.
 #define TFHYBRID_REQUIRES(...) TFHYBRID_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
-#define TFHYBRID_EXCLUDES(...) TFHYBRID_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 // Of a function that the analysis cannot follow. A comment says why.
 #define TFHYBRID_NO_THREAD_SAFETY_ANALYSIS TFHYBRID_THREAD_ATTRIBUTE(no_thread_safety_analysis)
 
