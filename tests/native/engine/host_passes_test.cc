@@ -25,9 +25,8 @@ TEST_F(HostPassesTest, APassDoesNotWaitForAnUpdateThatFailed) {
   ASSERT_OK(Post(1, keys, 0.5f));
   EXPECT_EQ(StatusCode::kFailedPrecondition, Wait(0).code());
   // As a caller that is content with what was before the update.
-  const auto fetched =
-      At(0)->owners().Fetch({{tables_[0], At(0)->tables().AllocationOf("item"), keys}}, RunInline);
-  ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
+  ExpectError(Lookup(0, keys).status(), StatusCode::kFailedPrecondition,
+              {"Learning rates", "differ"});
 }
 
 TEST_F(HostPassesTest, APassHasTheKeysOfOtherHostsAlone) {

@@ -126,8 +126,8 @@ class ShardedHosts : public testing::Test {
   Status Wait(size_t host) const {
     return At(static_cast<int64_t>(host))->WaitForVersion(*tables_[host], tables_[host]->posted);
   }
-  Result<std::vector<float>> Read(size_t host, const std::vector<int64_t>& keys) const {
-    TFHYBRID_RETURN_IF_ERROR(Wait(host));
+  // Rows of the posted version or a later one.
+  Result<std::vector<float>> Lookup(size_t host, const std::vector<int64_t>& keys) const {
     Engine* const engine = At(static_cast<int64_t>(host));
     TFHYBRID_ASSIGN_OR_RETURN(
         const auto fetched,
@@ -137,6 +137,10 @@ class ShardedHosts : public testing::Test {
     fetched->Lookup(0, 0, static_cast<int64_t>(keys.size()),
                     RowCursor<float>(rows.data(), RowLayout::Array(kDim), 0));
     return rows;
+  }
+  Result<std::vector<float>> Read(size_t host, const std::vector<int64_t>& keys) const {
+    TFHYBRID_RETURN_IF_ERROR(Wait(host));
+    return Lookup(host, keys);
   }
 
   TemporaryDirectory directory_;

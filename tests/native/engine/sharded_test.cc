@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -58,17 +57,14 @@ TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
   // So many that their rows come in several parts.
   const std::vector<int64_t> keys = Keys(80'000);
   std::atomic<bool> done{false};
-  const std::shared_ptr<const Allocation> allocation = At(0)->tables().AllocationOf("item");
   const std::vector<int64_t> of_other = KeysOf(0, keys);
   std::thread reader([&] {
     while (!done) {
       // Of the version that is posted or a later one.
-      const auto fetched = At(1)->owners().Fetch({{tables_[1], allocation, of_other}}, RunInline);
-      ASSERT_OK(fetched.status());
-      std::vector<float> rows(of_other.size() * kDim);
-      fetched.value()->Lookup(0, 0, static_cast<int64_t>(of_other.size()),
-                              RowCursor<float>(rows.data(), RowLayout::Array(kDim), 0));
-      EXPECT_EQ(std::vector<float>(rows.size(), rows[0]), rows);
+      const auto read = Lookup(1, of_other);
+      ASSERT_OK(read.status());
+      const std::vector<float>& rows = read.value();
+      EXPECT_EQ(std::vector<float>(of_other.size() * kDim, rows[0]), rows);
     }
   });
   for (int step = 0; step < 30; ++step) Train(keys);
