@@ -2,7 +2,6 @@
 #ifndef TFHYBRID_TF_GRADIENT_INPUTS_H_
 #define TFHYBRID_TF_GRADIENT_INPUTS_H_
 
-#include <cstdint>
 #include <vector>
 
 #include "core/compute/gradient_sum.h"

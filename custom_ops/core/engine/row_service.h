@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
