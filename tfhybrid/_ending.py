@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -34,8 +34,15 @@ _QUIET_POLLS = 4
 _SETTLING_SECONDS = 5.0
 
 
+class Closeable(Protocol):
+    """Stream that a generator may wait for."""
+
+    def close(self) -> None:
+        """Ends the wait. Any thread may call it, at any time."""
+
+
 class _Calls:
-    """Calls of generators under way, and the generators that exist. Guarded by `changed`."""
+    """Calls of generators under way, generators and streams. Guarded by `changed`."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -43,7 +50,7 @@ class _Calls:
         self.under_way = 0
         self.begun = 0
         self.iterators: weakref.WeakSet[EndingIterator[Any]] = weakref.WeakSet()
-        self.closers: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self.streams: weakref.WeakSet[Closeable] = weakref.WeakSet()
 
 
 _calls = _Calls()
@@ -54,14 +61,14 @@ def python_ends() -> bool:
     return _calls.ended
 
 
-def close_at_end(close: Callable[[], None]) -> None:
-    """Calls a method when Python ends, to wake a generator that waits. Any thread may call it.
+def close_at_end(stream: Closeable) -> None:
+    """Closes a stream when Python ends, to wake a generator that waits. Any thread may call it.
 
     Args:
-        close: Method that any thread may call at any time; its object is not kept alive.
+        stream: Stream, which is not kept alive.
     """
     with _calls.changed:
-        _calls.closers.append(weakref.WeakMethod(close))
+        _calls.streams.add(stream)
 
 
 class EndingIterator(Iterator[_T], Generic[_T]):
@@ -112,11 +119,10 @@ def end_generators() -> None:
     """
     with _calls.changed:
         _calls.ended = True
-        closers = [closer() for closer in _calls.closers]
-    for closer in closers:
-        if closer is not None:
-            with contextlib.suppress(Exception):  # one that fails must not keep the others waiting
-                closer()
+        streams = list(_calls.streams)
+    for stream in streams:
+        with contextlib.suppress(Exception):  # one that fails must not keep the others waiting
+            stream.close()
     if not _calls.begun:
         return
     with _calls.changed:

@@ -89,7 +89,7 @@ class DirectoryStream:
         self._poll_seconds = poll_seconds
         self._shard = shard or Shard.of_this_process()
         self._closed = threading.Event()
-        close_at_end(self.close)
+        close_at_end(self)
         self._segments: dict[int, _Segment] = {}
         if not self._directory.is_dir():
             raise ConfigError(f"directory must exist. Received: {self._directory}.")
