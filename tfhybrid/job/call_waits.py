@@ -10,15 +10,52 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tfhybrid import distributed
 from tfhybrid.core.meetings import listed, shortened
 from tfhybrid.distributed import CallState
 
+_State = TypeVar("_State")
+
 CALL_LOGGED_SECONDS = 8.0
 _REPORTED_SECONDS = 1.0
 _MAX_TABLES = 200
+
+
+class StateClock(Generic[_State]):
+    """Clock of the state that a rank is in, which tells when to report it. Not thread-safe.
+
+    Args:
+        *limits: Times after which a state is reported, in seconds, in order.
+    """
+
+    def __init__(self, *limits: float) -> None:
+        self._limits = limits
+        self._state: _State | None = None
+        self._seconds = 0.0
+        self._reported = 0.0  # last limit of this state that was returned
+
+    def due(self, state: _State | None, gap: float) -> list[float]:
+        """Returns the limits that the state has reached since the last call.
+
+        Args:
+            state: State of the rank now; `None` if there is nothing to report.
+            gap: Seconds since the last call.
+
+        Returns:
+            Limits in order; or only 0 if the state is another one, and the one before was reported.
+        """
+        if state != self._state:
+            ended = [0.0] if self._reported else []
+            self._state, self._seconds, self._reported = state, 0.0, 0.0
+            return ended
+        if state is None:
+            return []
+        self._seconds += gap
+        reached = [each for each in self._limits if self._reported < each <= self._seconds]
+        self._reported = max([self._reported, *reached])
+        return reached
 
 
 class OwnCall:
@@ -30,9 +67,7 @@ class OwnCall:
 
     def __init__(self, tables: Sequence[str]) -> None:
         self._tables = tables
-        self._state: CallState | None = None
-        self._seconds = 0.0
-        self._reported = 0.0
+        self._clock: StateClock[CallState] = StateClock(_REPORTED_SECONDS, CALL_LOGGED_SECONDS)
 
     def look(self, gap: float) -> list[str]:
         """Returns the notes to send to rank 0, lines of JSON.
@@ -41,22 +76,12 @@ class OwnCall:
             gap: Seconds since the last call.
         """
         state = distributed.call_state()
-        if state != self._state:
-            ended = ['{"call": null}'] if self._reported else []
-            self._state, self._seconds, self._reported = state, 0.0, 0.0
-            return ended
-        if state is None:
-            return []
-        self._seconds += gap
-        notes = []
-        for limit in (_REPORTED_SECONDS, CALL_LOGGED_SECONDS):
-            if self._reported < limit <= self._seconds:
-                self._reported = limit
-                notes.append(self._note(state))
-        return notes
+        return [self._note(state, seconds) for seconds in self._clock.due(state, gap)]
 
-    def _note(self, state: CallState) -> str:
-        call = {"call": dataclasses.asdict(state), "seconds": self._reported}
+    def _note(self, state: CallState | None, seconds: float) -> str:
+        if state is None or not seconds:
+            return json.dumps({"call": None})
+        call = {"call": dataclasses.asdict(state), "seconds": seconds}
         return json.dumps(call | {"tables": self.tables()})
 
     def tables(self) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.meetings import Meeting, MeetingProgress, listed
-from tfhybrid.job.call_waits import CALL_LOGGED_SECONDS, CallBoard, OwnCall
+from tfhybrid.job.call_waits import CALL_LOGGED_SECONDS, CallBoard, OwnCall, StateClock
 
 _log = logging.getLogger("tfhybrid.watch")
 
@@ -63,10 +63,8 @@ class OwnWait:
     def __init__(self, engine: Engine, tables: Sequence[str] = ()) -> None:
         self._engine = engine
         self._call = OwnCall(tables)
-        self._wait: Wait | None = None
-        self._seconds = 0.0
+        self._clock: StateClock[Wait] = StateClock(TOLD_SECONDS, LOGGED_SECONDS)
         self._looked = time.monotonic()
-        self._reported = 0.0  # seconds of this wait that rank 0 knows about
         self._described: set[int] = set()
 
     def look(self) -> list[str]:
@@ -80,21 +78,13 @@ class OwnWait:
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
         wait = _wait_of(self._engine.standing())
-        notes = self._call.look(gap)
-        if wait != self._wait:
-            if self._reported:
-                notes.append(json.dumps({"wait": None}))
-            self._wait, self._seconds, self._reported = wait, 0.0, 0.0
-        elif wait is not None:
-            self._seconds += gap
-            for limit in (TOLD_SECONDS, LOGGED_SECONDS):
-                if self._reported < limit <= self._seconds:
-                    self._reported = limit
-                    notes.append(self._note(wait))
-        return notes
+        of_wait = [self._note(wait, seconds) for seconds in self._clock.due(wait, gap)]
+        return self._call.look(gap) + of_wait
 
-    def _note(self, wait: Wait) -> str:
-        note = {"wait": dataclasses.asdict(wait), "seconds": self._reported}
+    def _note(self, wait: Wait | None, seconds: float) -> str:
+        if wait is None or not seconds:
+            return json.dumps({"wait": None})
+        note = {"wait": dataclasses.asdict(wait), "seconds": seconds}
         note["tables"] = self._call.tables()
         if wait.signature not in self._described and wait.signature in self._engine.meetings:
             self._described.add(wait.signature)  # rank 0 keeps it, so one note is enough
