@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from tfhybrid.cluster.cluster_file import Cluster
     from tfhybrid.monitoring.metrics import Reading
     from tfhybrid.monitoring.report import StoreReport
 
@@ -57,16 +58,10 @@ def top(
 
     $ tfhybrid top ctr --interval 5
     """
-    from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster
 
     cluster = Cluster.read(nodes) if nodes else None
-
-    def look() -> JobLook:
-        status = None if cluster is None else launching.status(cluster)
-        return JobLook(find(job, shm_dir), status)
-
-    loop = TopLoop(job, look, interval, count)
+    loop = TopLoop(job, lambda: JobLook(find(job, shm_dir), cluster), interval, count)
     if prometheus is None:
         loop.show(as_json, has_rates=True)
     else:
@@ -78,11 +73,11 @@ class JobLook(NamedTuple):
 
     Args:
         store: Report of the store.
-        status: Status of the cluster of nodes. Default: `None`, it is not watched.
+        cluster: Cluster whose nodes to show too, asked when they are shown; `None` for none.
     """
 
     store: StoreReport
-    status: dict[str, Any] | None = None
+    cluster: Cluster | None
 
     def reading(self) -> Reading:
         """Returns the metrics of the store."""
@@ -100,6 +95,7 @@ class JobLook(NamedTuple):
         Args:
             rates: Growth of counters per second.
         """
+        from tfhybrid.cluster import launching
         from tfhybrid.monitoring.metrics import counters, of_passes, of_tables
 
         of_table = {
@@ -113,8 +109,10 @@ class JobLook(NamedTuple):
             f"{metric} {label}".rstrip(): rates.get((metric, label), 0.0)
             for metric, label in counters(of_passes(self.store.passes))
         }
-        nodes = {} if self.status is None else {"cluster": self.status}
-        return {**as_dict(self.store), "rates": of_table, "pass_rates": passes, **nodes}
+        fields = {**as_dict(self.store), "rates": of_table, "pass_rates": passes}
+        if self.cluster is not None:
+            fields["cluster"] = launching.status(self.cluster)
+        return fields
 
     def drawn(self, rates: Numbers) -> RenderableType:
         """Returns the table of the store's tables, and that of the nodes.
@@ -124,8 +122,12 @@ class JobLook(NamedTuple):
         """
         from rich.console import Group
 
+        from tfhybrid.cluster import launching
+
         table = tables_table(self.store, rates)
-        return table if self.status is None else Group(table, nodes_table(self.status))
+        if self.cluster is None:
+            return table
+        return Group(table, nodes_table(launching.status(self.cluster)))
 
 
 def tables_table(store: StoreReport, rates: Numbers) -> Table:

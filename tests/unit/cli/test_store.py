@@ -172,6 +172,15 @@ def test_top_serves_prometheus_at_an_address(run, job) -> None:
     assert "http://127.0.0.1:" in ended.output
 
 
+def test_top_does_not_ask_the_nodes_for_prometheus(run, job, tmp_path) -> None:
+    """The metadata node serves its own metrics; this one is not up."""
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("port: 1\nroles: {embedding: {count: 1}}\n")
+    watched = ("top", "seen", "--count", "1", "--interval", "0.1", "--nodes", str(cluster))
+    run(*watched, status=1)
+    assert "http://127.0.0.1:" in run(*watched, "--prometheus", "0").output
+
+
 def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:
     """Of real width: no name or number is cut or folded."""
     sizes = {field.name: 123_456_789_000 for field in dataclasses.fields(TableSize)}
