@@ -201,12 +201,8 @@ def plan(
         _show_plan(_of_files(files, samples, free, of_host), _show_data, as_json)
         return
     count = parse_count(table.rows or "", "--rows")
-    predicted = _of_rows(
-        (table, host, step),
-        TableShape(count, table.dim, floats, table.history, cache_bytes),
-        free,
-        of_host(count),
-    )
+    shape = TableShape(count, table.dim, floats, table.history, cache_bytes)
+    predicted = _of_rows(table, host, step, shape, free, of_host(count))
     if step.measure:
         from tfhybrid.planner.step_seconds import MeasuredWork
         from tfhybrid.planner.step_seconds import measure as step_seconds
@@ -238,25 +234,21 @@ def _of_files(
 
 
 def _of_rows(
-    options: tuple[_Tables, _Hosts, _Step], shape: TableShape, free: int, of_table: TableBytes
+    table: _Tables,
+    host: _Hosts,
+    step: _Step,
+    shape: TableShape,
+    free: int,
+    of_table: TableBytes,
 ) -> dict[str, Any]:
     """Returns the memory of tables of that shape, and the cost of a step."""
     from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
     from tfhybrid.planner.step_traffic import fast_tier_of
 
-    table, host, step = options
     tables, keys = table.tables, step.batch * step.keys
     planned = PlannedStep(
-        *(
-            tables,
-            shape.rows,
-            shape.dim,
-            shape.state_floats,
-            keys,
-            step.zipf,
-            host.hosts,
-            host.ranks,
-        ),
+        *(tables, shape.rows, shape.dim, shape.state_floats),
+        *(keys, step.zipf, host.hosts, host.ranks),
         cores=host.cores or len(os.sched_getaffinity(0)),
         link=host.link,
         gradient_bytes=2 if step.bfloat16 else 4,
