@@ -68,9 +68,12 @@ def reading_of(status: Status) -> Iterator[tuple[Metric, Any]]:
     nodes = {(node["name"], node["role"]): node for node in status["nodes"]}
     yield _READY, {labels: float(node["state"] == "ready") for labels, node in nodes.items()}
     for name in sorted({name for node in nodes.values() for name in node["numbers"]}):
-        numbers = {labels: node["numbers"].get(name) for labels, node in nodes.items()}
-        metric = Metric(f"node_{name}", "gauge", f"{name} of the node.", _LABELS)
-        yield metric, {labels: each for labels, each in numbers.items() if each is not None}
+        numbers = {
+            labels: node["numbers"][name]
+            for labels, node in nodes.items()
+            if name in node["numbers"]
+        }
+        yield Metric(f"node_{name}", "gauge", f"{name} of the node.", _LABELS), numbers
 
 
 class StatusServer(WebServer):
