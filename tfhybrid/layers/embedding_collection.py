@@ -155,6 +155,8 @@ class EmbeddingCollection(keras.layers.Layer):
 
         If the first call fails, the next layer with the same settings takes over the tables.
         """
+        if self._has_been_called:
+            return super().__call__(*args, **kwargs)
         if self._is_abandoned:
             if gone := abandoned_tables.take_back(self._opened):
                 raise NameTakenError(
@@ -162,11 +164,10 @@ class EmbeddingCollection(keras.layers.Layer):
                     f"tables {gone}: use that layer"
                 )
             self._is_abandoned = False
-        is_first = not self._has_been_called
         try:
             outputs = super().__call__(*args, **kwargs)
         except Exception:
-            if is_first and self._opened:
+            if self._opened:
                 abandoned_tables.abandon(self._opened, self._recipes)
                 self._is_abandoned = True
             raise
