@@ -47,11 +47,12 @@ def _error_of(callback: Any, proxies: Sequence[TableProxy]) -> UnsupportedError 
 
 
 def _callbacks_of_fit() -> Sequence[Any]:
+    # Of Keras's own functions alone: to read the variables of a user's would keep them alive.
+    package = keras.callbacks.CallbackList.__module__.partition(".")[0]
     frame = inspect.currentframe()
     try:
         while frame is not None:
-            # The variables of a module are many, and none is a list of `fit`.
-            if frame.f_code.co_name != "<module>":
+            if frame.f_globals.get("__name__", "").partition(".")[0] == package:
                 for value in frame.f_locals.values():
                     if isinstance(value, keras.callbacks.CallbackList):
                         return list(value.callbacks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -160,6 +162,15 @@ def test_callbacks_that_would_leave_tables_out_are_refused(callback, eagerly, tm
     with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
         fit(model, callbacks=callbacks)
     assert model.optimizer.iterations == steps  # also if the step is traced already
+
+
+def test_training_keeps_no_variable_of_its_caller_alive() -> None:
+    large = np.zeros(8)
+    reference = weakref.ref(large)
+    loop(compiled_model())
+    del large
+    gc.collect()
+    assert reference() is None
 
 
 def test_callbacks_of_keras_save_models_without_tables(tmp_path) -> None:
