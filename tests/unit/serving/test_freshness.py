@@ -15,7 +15,7 @@ import tfhybrid
 from tests.support.stream.online_site import TABLES, Site, small_model
 from tests.unit.callbacks.event_files import read
 from tfhybrid.cli.stream.stream_command import app
-from tfhybrid.cli.stream.stream_top import Processes
+from tfhybrid.cli.stream.stream_top import Processes, StreamLook
 from tfhybrid.errors import ConfigError
 from tfhybrid.monitoring import metrics
 from tfhybrid.monitoring.prometheus import Endpoint
@@ -94,7 +94,7 @@ def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
     shown = CliRunner().invoke(app, ["top", str(site.config), "--count", "1"])
     assert "freshness_p99_seconds" in shown.stdout
     processes = Processes(site.settings, [])
-    endpoint = Endpoint("stream", lambda: processes.look().reading(), 0)
+    endpoint = Endpoint("stream", lambda: StreamLook(processes).reading(), 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
         assert b'tfhybrid_publications_total{model="ads"} 2.0' in answer.read()
     endpoint.close()

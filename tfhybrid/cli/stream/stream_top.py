@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 class Processes:
-    """Connections to the processes of a stream, for reading their metrics. Not thread-safe.
+    """Connections to the processes of a stream, for reading their metrics. Thread-safe.
 
     Args:
         settings: Settings of the stream.
@@ -61,7 +61,7 @@ class Processes:
         unit = client(SyncUnit, remote(settings.sync, "sync unit"))
         self._stats: list[Stats] = [unit.stats, *(node.stats for node in nodes)]
 
-    def look(self) -> StreamLook:
+    def answers(self) -> StreamAnswers:
         """Returns the metrics of all processes of the stream that answer."""
         from tfhybrid.monitoring.metrics import STREAM_LAG, from_dict
 
@@ -72,7 +72,7 @@ class Processes:
             lag |= {f"{model}/{queue}": float(count) for queue, count in records.items()}
         of_provider = [(STREAM_LAG, lag)] if lag else []
         others = [each for stats in self._stats for each in from_dict(_asked(stats, silent))]
-        return StreamLook([*of_provider, *others], silent)
+        return StreamAnswers([*of_provider, *others], silent)
 
 
 def _asked(ask: Callable[[], Mapping[str, _Value]], silent: list[str]) -> Mapping[str, _Value]:
@@ -83,7 +83,7 @@ def _asked(ask: Callable[[], Mapping[str, _Value]], silent: list[str]) -> Mappin
         return {}
 
 
-class StreamLook(NamedTuple):
+class StreamAnswers(NamedTuple):
     """Metrics of a stream at one time.
 
     Args:
@@ -94,9 +94,24 @@ class StreamLook(NamedTuple):
     metrics: list[tuple[Metric, dict[str, float]]]
     silent: list[str]
 
+
+class StreamLook:
+    """A look at a stream, whose processes are asked once, when their metrics are first used.
+
+    Args:
+        processes: Processes of the stream.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+
+    @functools.cached_property
+    def _answers(self) -> StreamAnswers:
+        return self._processes.answers()
+
     def reading(self) -> Reading:
         """Returns the metrics."""
-        return self.metrics
+        return self._answers.metrics
 
     def ended(self) -> bool:
         """Returns false: a process that does not answer may come back."""
@@ -104,18 +119,18 @@ class StreamLook(NamedTuple):
 
     def fields(self, rates: Numbers) -> dict[str, Any]:
         """Returns the values by the name of the metric and the label."""
-        return {metric.name: values for metric, values in self.metrics}
+        return {metric.name: values for metric, values in self._answers.metrics}
 
     def drawn(self, rates: Numbers) -> Table:
         """Returns a table with a row for each metric of a model, queue or reader."""
         rows = [
             [metric.name, label, f"{value:,.6g}", metric.meaning]
-            for metric, values in self.metrics
+            for metric, values in self._answers.metrics
             for label, value in values.items()
         ]
         text = ("metric", "of", "meaning")
         columns = ("metric", "of", "value", "meaning")
-        return drawn_table(columns, rows, text=text, title="; ".join(self.silent))
+        return drawn_table(columns, rows, text=text, title="; ".join(self._answers.silent))
 
 
 def top(
@@ -141,7 +156,7 @@ def top(
     from tfhybrid.stream.stream_settings import StreamSettings
 
     processes = Processes(StreamSettings.read(config), reader or [])
-    loop = TopLoop("stream", processes.look, interval, count)
+    loop = TopLoop("stream", lambda: StreamLook(processes), interval, count)
     if prometheus is None:
         loop.show(as_json, has_rates=False)
     else:

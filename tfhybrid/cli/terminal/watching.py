@@ -98,7 +98,7 @@ class TopLoop:
             with lock:
                 return self.look()
 
-        look()  # fails now rather than at the first request
+        look().reading()  # fails now rather than at the first request
         endpoint = Endpoint(self.name, lambda: look().reading(), port, host)
         show(plain(f"Metrics of {self.name}: http://{host}:{endpoint.port}/metrics"))
         try:
