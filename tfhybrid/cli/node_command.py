@@ -51,7 +51,7 @@ def node() -> None:
 def metadata(
     state: Annotated[Path, typer.Option(metavar="FILE", help="File of the node's state.")],
     owners: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Names of the first owners of each shard.")
+        str, typer.Option(metavar="NAME,...", help="Node that owns each shard of a new cluster.")
     ],
     process: _Process,
     status_port: Annotated[

@@ -98,9 +98,10 @@ def drain(
 ) -> None:
     """Move the shards of a node to the other nodes.
 
-    Returns at once. Without a job, the shards have moved by then. A running job moves them, with
-    their rows, if it uses callbacks.FollowNodes; otherwise they move when it has ended. The node
-    takes part in no new job until it is restarted.
+    Returns at once. Without a job, the shards have moved when it returns. A running job moves them,
+    with their rows, if it uses callbacks.FollowNodes; otherwise they move when the job has ended.
+    They stay if no other embedding node is ready. The node takes part in no new job until it is
+    restarted.
     """
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster
@@ -112,9 +113,9 @@ def drain(
 def add(file: _File) -> None:
     """Start the nodes that were added to a cluster file.
 
-    Returns when they are ready. Without a job, shards have moved to them by then. A running job
-    moves shards if it uses callbacks.FollowNodes; otherwise they move when it has ended. Needs
-    `launcher: local`, and a cluster that is up.
+    Returns when they are ready. Without a job, shards have moved to them when it returns. A running
+    job moves shards if it uses callbacks.FollowNodes; otherwise they move when the job has ended.
+    Needs `launcher: local`, and a cluster that is up.
     """
     from tfhybrid.cluster import launching
     from tfhybrid.cluster.cluster_file import Cluster

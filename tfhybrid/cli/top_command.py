@@ -94,6 +94,10 @@ class JobLook(NamedTuple):
 
         Args:
             rates: Growth of counters per second.
+
+        Raises:
+            StoreError: The metadata node of `cluster` cannot be reached.
+            ConfigError: The file of the cluster's token or a TLS file cannot be read.
         """
         from tfhybrid.cluster import launching
         from tfhybrid.monitoring.metrics import counters, of_passes, of_tables
@@ -119,6 +123,10 @@ class JobLook(NamedTuple):
 
         Args:
             rates: Growth of counters per second.
+
+        Raises:
+            StoreError: The metadata node of `cluster` cannot be reached.
+            ConfigError: The file of the cluster's token or a TLS file cannot be read.
         """
         from rich.console import Group
 

@@ -40,15 +40,16 @@ def import_table(
 
     Args:
         stored: The checkpoint; it is not changed.
-        name: Name of the table. Its version stays the same.
-        file: File in a format of `export_table`; without states the optimizer state starts fresh.
-        output: Directory for the copy, which has the same step. It appears only when it is
+        name: Name of the table, whose version stays the same.
+        file: File in a format of `export_table`. Without states in it, the optimizer state of its
+            rows starts fresh.
+        output: Directory for the copy, which has the same step. The copy appears only when it is
             complete.
-        replace: Whether the table gets only the rows of the file. Otherwise they replace rows with
-            the same key, and the other rows stay.
+        replace: Whether to drop all rows that the table had. Otherwise only the rows whose keys are
+            in the file are replaced, and the other rows stay.
 
     Returns:
-        The copy's folder, and the table's number of rows.
+        The copy's folder, and the number of rows of the table in the copy.
 
     Raises:
         CheckpointError: The checkpoint is damaged or lacks the table, `output` has a checkpoint of

@@ -43,7 +43,7 @@ def measure(
     Args:
         directory: Directory on the disk to measure.
         file_bytes: Size of the file, a multiple of 1 MiB.
-        seconds: Duration of the reads.
+        seconds: Duration of the reads, in seconds.
         threads: Number of threads that read.
 
     Returns:

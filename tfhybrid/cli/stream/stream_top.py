@@ -38,6 +38,10 @@ class Processes:
     Args:
         settings: Settings of the stream.
         readers: Addresses of read-only nodes, `host:port` each.
+
+    Raises:
+        ConfigError: An address is not `host:port`, a route is not valid, or the token file cannot
+            be read.
     """
 
     def __init__(self, settings: StreamSettings, readers: list[str]) -> None:

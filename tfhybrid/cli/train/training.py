@@ -72,6 +72,7 @@ class Training:
 
         Raises:
             TfhybridError: A file or a checkpoint cannot be read or written.
+            OSError: The directory of checkpoints cannot be read.
             SystemExit: A rank received SIGTERM or SIGINT, and the job saves checkpoints.
         """
         settings = self._settings
@@ -112,6 +113,7 @@ class Training:
 
         Raises:
             TfhybridError: `run` would fail, as far as one batch and the newest checkpoint can tell.
+            OSError: The directory of checkpoints cannot be read.
         """
         settings = self._settings
         self._callbacks()  # checks their settings
