@@ -119,7 +119,11 @@ class Cluster:
         )
 
     def owners(self) -> list[str]:
-        """Returns the name of the first owner of each shard of the slots."""
+        """Returns the name of the embedding node that owns each shard when the cluster is new.
+
+        The names are in the order of the shards. Shards may move later; only the metadata node
+        knows their present owners.
+        """
         names, shards = self.names(OWNERS), self.roles[OWNERS].shards
         return [names[shard * len(names) // shards] for shard in range(shards)]
 

@@ -32,7 +32,7 @@ def up(cluster: Cluster) -> None:
             have been stopped.
         ConfigError: A TLS file cannot be used; or the launcher is `ray`, and Ray is not installed
             or does not use its token.
-        OSError: The directory cannot be created.
+        OSError: The directory cannot be created, or a file in it cannot be written.
     """
     cluster.directory.mkdir(parents=True, exist_ok=True)
     make_token(cluster.token_file)
@@ -77,15 +77,17 @@ def status(cluster: Cluster) -> dict[str, Any]:
 
 
 def drain(cluster: Cluster, name: str) -> int:
-    """Drains a node: it starts no other job, and its shards move to the other nodes.
+    """Drains a node: it starts no other job, and its shards move to the other embedding nodes.
+
+    Does not wait until a running job has moved the shards.
 
     Args:
         cluster: Cluster of the node.
         name: Name of the node.
 
     Returns:
-        Number of shards that the running job has yet to move; 0 without a job, because then all
-        have already moved.
+        Number of shards that the running job has yet to move. 0 without a job, because the shards
+        have moved already. Also 0 if no other embedding node is ready: then the shards stay.
 
     Raises:
         StoreError: The node does not exist or is lost, or the metadata node cannot be reached.
@@ -112,6 +114,7 @@ def add(cluster: Cluster) -> int:
         ConfigError: The launcher is not `local`, or the file of the token or a TLS file cannot be
             read.
         StoreError: The cluster does not run, or the new nodes were not ready within 60 s.
+        OSError: A file of the cluster's directory cannot be written.
     """
     if cluster.launcher != "local":
         raise ConfigError(
@@ -148,6 +151,7 @@ def down(cluster: Cluster) -> None:
         ConfigError: The launcher is `ray`, and Ray is not installed or does not use its token.
         StoreError: The cluster does not run, did not end in time, or its Ray cluster cannot be
             reached.
+        OSError: With `ray`, the list of processes cannot be read.
     """
     _LAUNCHERS[cluster.launcher].stop(cluster)
 

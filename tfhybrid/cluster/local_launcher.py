@@ -253,7 +253,15 @@ def run(
 def main() -> None:
     """Runs the processes listed in a folder's `plan.json`; argument 1 is the folder.
 
-    Raises as `run` does.
+    Only the main thread may call it.
+
+    Raises:
+        StoreError: Another supervisor runs in the folder.
+        OSError: A process cannot be started, or a file of the folder cannot be read or written.
+        ConfigError: A process needs more processors than there are, or a NUMA node that does not
+            exist.
+        ValueError, KeyError, TypeError: `plan.json` is not a list of processes, or
+            `TFHYBRID_LOG_LEVEL` names no level.
     """
     directory = Path(sys.argv[1])
     set_up_logging()

@@ -150,8 +150,8 @@ class Membership:
 
     Args:
         path: Path of the file. If it exists, its state is loaded and all nodes start as lost.
-        owners: Name of the first owner of each shard of the slots. An existing file overrides the
-            names, but not their number.
+        owners: Name of the node that owns each shard of the slots in a new cluster. An existing
+            file overrides the names, but not their number.
 
     Raises:
         CorruptFileError: The file is damaged.

@@ -64,6 +64,7 @@ class MetadataNode:
 
     Raises:
         OSError: The address is not available.
+        OverflowError: The port is not between 0 and 65535.
     """
 
     def __init__(
@@ -109,7 +110,13 @@ class MetadataNode:
         A node that has sent no heartbeat since this process started may have a job.
 
         Returns:
-            The moves that are left to the running job.
+            The moves that are left to the running job. Empty without a job, and if no node is
+            ready to take a shard.
+
+        Raises:
+            StoreError: The cluster has changed meanwhile, and a planned move is not possible any
+                more.
+            OSError: The state file cannot be written.
         """
         planned = self.plan()
         if self._may_have_job():
@@ -132,6 +139,7 @@ class MetadataNode:
         Raises:
             StaleEpochError: The allocation has another epoch.
             StoreError: The shard has another owner, or the new owner is not ready.
+            OSError: The state file cannot be written. Nothing was changed.
         """
         return self._membership.move(move.shard, move.origin, move.to, epoch)
 
@@ -144,6 +152,7 @@ class MetadataNode:
 
         Raises:
             StoreError: There is no such node, or it is lost.
+            OSError: The state file cannot be written. Nothing was changed.
         """
         self._membership.drain(name)
 
@@ -207,6 +216,7 @@ class NodeConnection:
 
         Raises:
             NameTakenError: A living node has that name.
+            OSError: The state file cannot be written. Nothing was changed.
         """
         epoch = self._membership.register(name, role, address, incarnation)
         self._name, self._incarnation = name, incarnation
@@ -225,6 +235,7 @@ class NodeConnection:
 
         Raises:
             StoreError: The node has not registered.
+            OSError: The state file cannot be written.
         """
         if not self._name:
             raise StoreError("A node must register before it sends heartbeats")
@@ -233,7 +244,11 @@ class NodeConnection:
         return self._standing()
 
     def end(self) -> None:
-        """Marks the node as lost, because its connection has ended."""
+        """Marks the node as lost, because its connection has ended.
+
+        Raises:
+            OSError: The state file cannot be written.
+        """
         if self._name:
             _log.warning("%s is lost: its connection has ended", self._name)
             self._membership.set_state(self._name, self._incarnation, NodeState.LOST)

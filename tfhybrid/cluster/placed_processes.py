@@ -38,11 +38,13 @@ class PlacedProcess:
 
 
 def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
-    """Returns the processes of a cluster file; the metadata node is the first.
+    """Returns the processes that a launcher starts for a cluster file; starts none itself.
+
+    The metadata node is the first. The others follow in the order of the roles in the file.
 
     Args:
-        cluster: Contents of the cluster file.
-        listen: Address on which all nodes but the metadata node listen.
+        cluster: Contents of the cluster file, with address and port of the metadata node.
+        listen: Address on which all other nodes listen; each takes a free port.
     """
     token = str(cluster.token_file)
     metadata = f"{cluster.listen}:{cluster.port}"

@@ -32,7 +32,7 @@ class WatchedProcess:
     Attributes:
         process: Process to run.
         starts: Number of times the process was started.
-        done: True once a process with `may_end` has ended with status 0; it is not restarted then.
+        done: True once a process with `may_end` has ended with status 0, so it is not restarted.
     """
 
     def __init__(self, process: PlacedProcess, log: Path, processors: Iterable[int]) -> None:
@@ -93,7 +93,7 @@ class WatchedProcess:
         """Waits until the process has ended. Kills the process if it does not end in time.
 
         Args:
-            seconds: Time to wait before the process is killed; 0.1 if less.
+            seconds: Time to wait before the process is killed, in seconds; 0.1 if less.
         """
         if self._running is None:
             return
