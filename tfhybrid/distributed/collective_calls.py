@@ -125,7 +125,7 @@ def exchange(payload: bytes) -> list[memoryview]:
         payload: Bytes of this rank.
 
     Raises:
-        ConfigError: On all ranks: they are in different calls. Names each of them.
+        ConfigError: On all ranks, if the ranks are in different calls; the message names the calls.
         Exception: Error of Horovod or TensorFlow, if another rank has ended. Has a note with the
             call.
     """

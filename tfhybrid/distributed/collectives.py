@@ -173,24 +173,25 @@ def built_for_gpus() -> bool:
 
 
 def barrier() -> None:
-    """Waits until all ranks have called it.
+    """Waits until all ranks have called it. Every rank must call it.
 
-    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
+    Raises:
+        ConfigError: On all ranks, if the ranks are in different calls (`collective_calls`).
+        Exception: Another rank has ended; an error of Horovod or TensorFlow.
     """
     allgather_object(None)
 
 
 def broadcast_object(value: Any, root: int = 0) -> Any:
-    """Returns the value of rank `root` on every rank. The value must be picklable.
-
-    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
+    """Returns the value of rank `root` on every rank. Every rank must call it.
 
     Args:
-        value: Value of rank `root`; ignored on other ranks.
+        value: Value of rank `root`, which must be picklable; ignored on other ranks.
         root: Number of the rank whose value is sent. Default 0.
 
     Raises:
-        ConfigError: On all ranks: they are in different calls (`collective_calls`).
+        ConfigError: On all ranks, if the ranks are in different calls (`collective_calls`).
+        Exception: Another rank has ended; an error of Horovod or TensorFlow.
     """
     if size() == 1:
         return value
@@ -201,15 +202,14 @@ def broadcast_object(value: Any, root: int = 0) -> Any:
 
 
 def allgather_object(value: Any) -> list[Any]:
-    """Returns the values of all ranks, in order. The values must be picklable.
-
-    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
+    """Returns the values of all ranks, in the order of ranks. Every rank must call it.
 
     Args:
-        value: Value of this rank.
+        value: Value of this rank, which must be picklable.
 
     Raises:
-        ConfigError: On all ranks: they are in different calls (`collective_calls`).
+        ConfigError: On all ranks, if the ranks are in different calls (`collective_calls`).
+        Exception: Another rank has ended; an error of Horovod or TensorFlow.
     """
     if size() == 1:
         return [value]
@@ -219,11 +219,16 @@ def allgather_object(value: Any) -> list[Any]:
 def allgather(array: np.ndarray) -> np.ndarray:
     """Returns the arrays of all ranks, concatenated along axis 0 in the order of ranks.
 
-    Every rank must call it. Raises an error of Horovod or TensorFlow if another rank has ended.
+    Every rank must call it.
 
     Args:
         array: Array with at least one axis. Only the length of the first axis may differ between
             ranks.
+
+    Raises:
+        ConfigError: On all ranks, if the ranks are in different calls (`collective_calls`).
+        ValueError: On all ranks: the arrays differ in more than the length of the first axis.
+        Exception: Another rank has ended; an error of Horovod or TensorFlow.
     """
     if size() == 1:
         return array
