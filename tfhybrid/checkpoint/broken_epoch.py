@@ -114,10 +114,14 @@ def forget(model: keras.Model) -> None:
 
 
 def restored_position(model: keras.Model) -> Position | None:
-    """Returns the position that `note` recorded, or `None` if the model has been trained since.
+    """Returns the position of a restored model that was not trained since.
 
     Args:
         model: Model that may have been restored.
+
+    Returns:
+        The position that `note` recorded. `None` if it recorded none, if the model's optimizer has
+        made a step since, or if `forget` has deleted the record.
     """
     progress = _progress_of(model)
     if progress is None or progress.restored is None:

@@ -197,7 +197,10 @@ class CheckpointManager:
                 loading itself failed after all checks.
             ConfigError: The job has `resume="memory"`, and the model no
                 `tfhybrid.DistributedOptimizer`.
+            StoreError: On all ranks, with `resume="memory"`: a table cannot be opened, or a rank
+                has no memory for its state.
             OSError: The directory cannot be read.
+            NotInitializedError: `tfhybrid.init()` was not called.
         """
         self._join()
         restored = restore_checkpoint(

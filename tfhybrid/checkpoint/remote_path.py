@@ -13,7 +13,8 @@ from typing import Any
 class RemotePath:
     """Path of a URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
-    Only the methods access the store. All of them but `remove` raise `OSError` if that fails.
+    Only the methods access the store. All of them but `is_dir` and `remove` raise `OSError` if that
+    fails.
 
     Args:
         url: URL `SCHEME://...` in a file system that TensorFlow or tensorflow-io supports.
@@ -73,10 +74,10 @@ class RemotePath:
         return self.exists() and not self.is_dir()
 
     def is_dir(self) -> bool:
-        """Returns whether the path is a folder.
+        """Returns whether the path is a folder; false also if the store cannot be accessed.
 
         Raises:
-            OSError: The store cannot be accessed.
+            OSError: Neither TensorFlow nor tensorflow-io supports the scheme of the URL.
         """
         with _store(self._url) as gfile:
             return bool(gfile.isdir(self._url))

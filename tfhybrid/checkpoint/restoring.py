@@ -47,21 +47,20 @@ def restore(
 ) -> Any:
     """Restores a model's weights, optimizer and tables from a checkpoint; every rank must call it.
 
-    With `tfhybrid.init(resume="memory")` the job resumes from memory instead, if the previous run
-    left its state there and the configuration is the same; the log says which source was used. This
-    requires a call before the first step, without `step`, `tables` and `weights`.
-
     The number of ranks and hosts may differ from the saved job. An optimizer may differ, too, the
     dense one or a table's: its state is then dropped with a warning.
+
+    With `init(resume="memory")` the job resumes from memory instead, if the previous run left its
+    state there, the configuration is the same, and this is called before the first step, without
+    `step`, `tables` and `weights`. The log says which source was used.
 
     Args:
         model: Model, built and compiled; equal to the saved model, except for parts that `tables`
             or `weights` leave out.
-        directory: Directory of the checkpoints: a path that every host sees, or a URL that
-            `tf.io.gfile` supports.
+        directory: Directory of the checkpoints, which every host sees, or URL for `tf.io.gfile`.
         step: Step of the checkpoint. Default: the newest.
         tables: Names of the tables to restore; other tables stay unchanged. Default: all tables,
-            and model and checkpoint must have the same tables.
+            which must then be the same in model and checkpoint.
         weights: Whether to restore the dense weights and their optimizer, too. Default: yes.
 
     Returns:
@@ -69,12 +68,13 @@ def restore(
         if there is no checkpoint and `step` is not given.
 
     Raises:
-        CheckpointError: On all ranks: the step has no checkpoint, a file is missing or damaged, or
-            the checkpoint does not fit the model. Nothing was changed, unless loading itself failed
-            after all checks.
+        CheckpointError: On all ranks: the checkpoint is missing or damaged, or does not fit the
+            model. Nothing was changed, unless loading itself failed after all checks.
         ConfigError: A name in `tables` is not a table of the model; or the job has
             `resume="memory"`, and the model no `tfhybrid.DistributedOptimizer`.
+        StoreError: With `resume="memory"`, a rank has no memory for its tables or its state.
         OSError: The directory cannot be read.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 
@@ -104,9 +104,11 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
     Raises:
         CheckpointError: On all ranks: no checkpoint is pinned, or it cannot be restored. Nothing
             was changed, unless loading itself failed after all checks.
-        OSError: The directory or the record of the best checkpoint cannot be read.
+        OSError: On the ranks that cannot read the record of the best checkpoint or the directory.
+        StoreError: On the other ranks, if some cannot read the record.
         ConfigError: The job has `resume="memory"`, and the model no
             `tfhybrid.DistributedOptimizer`.
+        NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
 
@@ -165,8 +167,12 @@ def restore_checkpoint(
     Raises:
         CheckpointError: On all ranks: the checkpoint is missing or damaged, or does not fit the
             model. Nothing was changed, unless loading itself failed after all checks.
-        ConfigError: A name in `tables` is not a table of the model.
+        ConfigError: A name in `tables` is not a table of the model; or the job has
+            `resume="memory"`, and the model no `tfhybrid.DistributedOptimizer`.
+        StoreError: On all ranks, with `resume="memory"`: a table cannot be opened, or a rank has no
+            memory for its state.
         OSError: The directory cannot be read.
+        NotInitializedError: `tfhybrid.init()` was not called.
     """
     path = storage.location(directory)
     existing = distributed.broadcast_object(steps(path))

@@ -100,7 +100,7 @@ class StoredCheckpoint:
 
     @property
     def manifest(self) -> Manifest:
-        """The checkpoint's own manifest; also a delta's counts all rows of the tables."""
+        """Manifest of the checkpoint itself. Its numbers of rows include those of the bases."""
         return self.chain[-1].manifest
 
     def base(self) -> BaseEntry:
@@ -236,8 +236,12 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
         directory: Directory of the checkpoints: a path, or a URL that `tf.io.gfile` supports. It
             need not exist.
 
+    Returns:
+        The steps; none if the directory does not exist, or if the store of a URL cannot be accessed
+        at all.
+
     Raises:
-        OSError: The directory exists and cannot be read.
+        OSError: The directory exists and cannot be read, or the scheme of a URL is not supported.
 
     Example:
 
