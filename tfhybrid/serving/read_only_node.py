@@ -68,6 +68,9 @@ class RemoteReader:
         token: Token that the node expects.
         name: Name of this process, for the logs of the node.
 
+    Raises:
+        ConfigError: The address is not `host:port`.
+
     Example:
 
     ```python

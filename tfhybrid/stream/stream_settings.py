@@ -47,8 +47,8 @@ class StreamSettings:
         routes: Fields of `Routes`.
         queues: Address of each queue, as in `open_queue`. Default a directory in `folder`.
         lease: Fields of `LeaseLength`. Default its defaults.
-        expires_seconds: Lifetime of a lease that is not renewed. Its rows are then leased again.
-            Default 60.
+        expires_seconds: Lifetime of a lease that is not renewed, in seconds. After it the rows are
+            leased again. Default 60.
         staleness: Maximum number of other updates applied between the read of the weights under a
             lease and the update of that lease. Default unlimited.
         max_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
@@ -61,8 +61,8 @@ class StreamSettings:
         memory: Directory in shared memory for the stores. Default `/dev/shm`.
         fsync: Time at which journals, and queues that are directories, reach the disk: `"always"`
             or `"never"`, as in `LogQueue`. Default `"always"`.
-        save_seconds: Time between two bases of a model that has changed. A base lets the sync unit
-            shorten the journal. Must be positive. Default 600.
+        save_seconds: Time between two bases of a model that has changed, in seconds. A base lets
+            the sync unit shorten the journal. Must be positive. Default 600.
         policies: Rules for which keys get and keep a row, by model and table: `admission` and
             `eviction`, with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`. Default
             none.
@@ -242,6 +242,7 @@ class StreamSettings:
             NameTakenError: Another process runs the sync unit on the same folder.
             CorruptFileError: A file of a target model is damaged.
             OutOfSpaceError: Shared memory is full.
+            OSError: A folder cannot be read or written.
         """
         names = Routes(**self.routes).models
         return SyncUnit(
@@ -314,6 +315,9 @@ class StreamSettings:
             NameTakenError: Another process writes a queue.
             CorruptFileError: A queue or the file of bad rows is damaged.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
+            OutOfSpaceError: The sync unit cannot write its journal.
+            OSError: A file of a queue, or the file of bad rows, cannot be opened.
+            ValueError: The partition of a Kafka queue is not a number.
         """
         routes = Routes(**self.routes)
         folder = Path(self.folder)
@@ -347,6 +351,7 @@ class StreamSettings:
             ConfigError: A route or the address of a queue is not valid, or the token file cannot be
                 read.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
+            ValueError: The partition of a Kafka queue is not a number.
         """
         models = Routes(**self.routes).models
         return OffsetCommitter(

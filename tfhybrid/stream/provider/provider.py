@@ -248,11 +248,19 @@ class Provider:
 
         Args:
             request: Request of the trainer.
-            wait_seconds: Maximum time to wait for rows. Default 0.
+            wait_seconds: Maximum time to wait for rows, in seconds. Default 0.
 
         Returns:
-            The lease, or `None` if there were no rows in time. The rows come with it, unless the
-            trainer reads them itself.
+            The lease with its rows, or without them if the trainer reads them itself. `None` if
+            none could be granted in time.
+
+        Raises:
+            StreamError: A queue cannot be reached, the lease is refused (`LeaseRefusedError`), or
+                retention has removed the next rows (`PositionLostError`).
+            DataError: There are too many bad rows.
+            CorruptFileError: A record is damaged.
+            OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
+            OSError: The file of bad rows cannot be written.
         """
         work = self.lease(request, wait_seconds=wait_seconds)
         if work is None:
@@ -309,7 +317,8 @@ class Provider:
     def lag(self, model: str) -> dict[str, int]:
         """Returns a model's lag in each of its queues, in records.
 
-        The lag counts from the first row that is neither leased nor in the weights.
+        The lag is the number of records from the first row that is neither leased nor in the
+        weights to the end of the queue, whether later rows are leased or not.
 
         Returns:
             Number of records by the name of the queue.

@@ -95,7 +95,8 @@ class ServedQueue:
     def lag(self, model: str) -> int:
         """Returns a model's lag, in records.
 
-        The lag counts from the first row that is neither leased nor in the weights.
+        The lag is the number of records from the first row that is neither leased nor in the
+        weights to the end of the queue, whether later rows are leased or not.
 
         Raises:
             StreamError: The queue cannot be reached.

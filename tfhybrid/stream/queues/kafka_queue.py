@@ -45,7 +45,7 @@ class KafkaQueue(Queue):
             to `partition`.
         partition: Number of the partition. Default 0.
         write: Whether this process appends. Default `False`.
-        timeout_seconds: Maximum time to wait for an answer of the broker. Default 30.
+        timeout_seconds: Maximum time to wait for an answer of the broker, in seconds. Default 30.
         settings: Additional settings for librdkafka, for example for TLS. Default none.
 
     Raises:
@@ -202,7 +202,7 @@ class KafkaQueue(Queue):
         """Polls the consumer.
 
         Args:
-            seconds: Maximum time to wait.
+            seconds: Maximum time to wait, in seconds.
 
         Returns:
             A message; the offset of the end, if the consumer is there; or `None` on timeout.

@@ -52,11 +52,12 @@ class LogQueue(Queue):
         fsync: Time at which records reach the disk: `"always"`, before `append` returns, or
             `"never"`, when the kernel writes them. With both, records survive `kill -9` of the
             writer; only with `"always"`, they survive a power cut.
-        segment_bytes: Size at which a file is closed and the next one started. Default 64 MiB.
+        segment_bytes: Size in bytes at which a file is closed and the next one started. Default
+            64 MiB.
         retention_bytes: Number of newest bytes that are kept. Older files are removed when the
             next file is started. Default unlimited.
-        retention_seconds: Age, relative to the newest record, above which files are removed when
-            the next file is started. Default unlimited.
+        retention_seconds: Age in seconds, relative to the newest record, above which files are
+            removed when the next file is started. Default unlimited.
 
     Raises:
         ConfigError: `fsync` has another value.
@@ -160,6 +161,7 @@ class LogQueue(Queue):
 
         Raises:
             StreamError: The queue is open for reading only.
+            OSError: A file cannot be removed.
         """
         self._writing()
         segments = self._segments()

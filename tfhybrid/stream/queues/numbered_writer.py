@@ -85,8 +85,8 @@ class NumberedWriter:
         producer.
 
         Args:
-            records: Records of one or more producers; those of one producer in order of their
-                numbers.
+            records: Records of one or more producers. The records of each producer are in the order
+                of their numbers.
 
         Returns:
             Number of records that were new.

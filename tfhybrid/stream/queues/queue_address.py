@@ -26,7 +26,9 @@ def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
         ConfigError: The address of a Kafka queue, or a setting, has the wrong form.
         UnsupportedError: The address is Kafka's, and confluent-kafka is not installed.
         CorruptFileError: The queue shall be written, and its newest file is damaged.
+        OSError: The queue shall be written, and its directory cannot be.
         ValueError: The partition of a Kafka queue is not a number.
+        confluent_kafka.KafkaException: librdkafka refuses a setting.
 
     Example:
 

@@ -144,7 +144,7 @@ class TargetModel(TargetWeights):
             ConfigError: The model has another specification, the weights or states do not fit, or a
                 policy names an unknown table.
             CheckpointError: The checkpoint cannot be read, or does not fit the model.
-            OutOfSpaceError: The disk or shared memory is full.
+            OutOfSpaceError, OSError: Disk or shared memory is full, or a file cannot be written.
         """
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
@@ -229,7 +229,7 @@ class TargetModel(TargetWeights):
 
         Raises:
             DataError: The record is not an update.
-            TfhybridError: The errors of `apply`.
+            LeaseRefusedError, ConfigError, OutOfSpaceError, StreamError: As in `apply`.
         """
         # A trainer must not choose the kind of a journal's record.
         record = dataclasses.replace(record, attributes={**record.attributes, "kind": "update"})

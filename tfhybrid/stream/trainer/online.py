@@ -42,12 +42,15 @@ class Online(keras.callbacks.Callback):
             optimizer states are included. Default: `None`, no checkpoint.
 
     Raises:
-        ConfigError: `tables` does not name exactly the model's tables, or the job has several
-            ranks.
+        ConfigError: `tables` does not name exactly the model's tables, the job has several ranks,
+            the target model was created with other tables or weights, or the model has none.
         UnsupportedError: A table has admission or eviction, which only the sync unit may do; or the
             optimizer does something that the sync unit cannot do.
-        CheckpointError: `checkpoint` has no checkpoint, or it does not fit the model.
-        StreamError: The sync unit cannot be reached.
+        CheckpointError: `checkpoint` has no checkpoint, it does not fit the model, or the sync unit
+            cannot read it.
+        StreamError: The sync unit cannot be reached, or has no such target model.
+        OutOfSpaceError: Memory or disk of the sync unit has no space.
+        OSError: The directory `checkpoint` cannot be read.
         NotInitializedError: `tfhybrid.init()` was not called.
 
     Example:
@@ -75,10 +78,21 @@ class Online(keras.callbacks.Callback):
         self._in_lease = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Opens the target model in the sync unit, unless it is open. Called by Keras.
+        """Opens the target model (the weights to train) in the sync unit, unless it is open.
+
+        Called by Keras, on the thread of `fit`. Restores the checkpoint first, if there is one.
 
         Raises:
-            TfhybridError: The errors that the class lists.
+            ConfigError: The column of a table is missing, the job has several ranks, the target
+                model was created with other tables or weights, or the model has none.
+            UnsupportedError: A table has admission or eviction, or the sync unit does not have what
+                the optimizer does.
+            CheckpointError: There is no checkpoint, it does not fit the model, or the sync unit
+                cannot read it.
+            StreamError: The sync unit cannot be reached, or has no such target model.
+            OutOfSpaceError: Memory or disk of the sync unit has no space.
+            OSError: The directory of checkpoints cannot be read.
+            NotInitializedError: `tfhybrid.init()` was not called.
         """
         if self._push is None:
             self._open()
@@ -92,7 +106,11 @@ class Online(keras.callbacks.Callback):
             StreamError: The sync unit or the provider cannot be reached, a lease is refused, or
                 rows are lost.
             DataError: There are too many bad rows.
-            KeyError: The stream has no such column.
+            StoreError: A record is damaged, or a file of the provider or the sync unit cannot be
+                written.
+            UnsupportedError: With `Leases(direct=True)`, a queue is in Kafka, and confluent-kafka
+                is not installed.
+            KeyError: The stream has no column of `tables`.
         """
         if not self._in_lease and self._leases.batch() is not None:
             self._read()

@@ -63,6 +63,7 @@ def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged, or does not fit the model.
+        OSError: The directory cannot be read.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
     manifest = stored.manifest

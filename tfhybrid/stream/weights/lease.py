@@ -22,7 +22,7 @@ class Lease:
         fence: Number of the lease: unique, and greater than that of every lease granted before.
         holder: Name of the trainer that holds the lease.
         begin: Position of the first row.
-        end: Position after the last row.
+        end: Position behind the last row.
         rows: Number of good rows between `begin` and `end`.
     """
 
@@ -34,7 +34,7 @@ class Lease:
 
     @property
     def range(self) -> Range:
-        """Position of the first row, and position after the last row."""
+        """Range of the lease: position of its first row, and position behind its last row."""
         return self.begin, self.end
 
 

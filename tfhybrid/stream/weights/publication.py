@@ -201,6 +201,9 @@ def numbers(folder: Location) -> list[int]:
     """Returns the numbers of all publications in a folder, ascending, incomplete ones included.
 
     The list is empty if the folder does not exist.
+
+    Raises:
+        OSError: The folder cannot be read.
     """
     if not folder.is_dir():
         return []

@@ -145,8 +145,8 @@ class WeightStore(TableSet):
         """Applies an update: adds deltas, or runs the tables' optimizers on gradients.
 
         Tables then evict rows. Eviction by event time uses the latest event time of all updates, so
-        a late update does not turn the clock back. Call `check` and `reserve` before; then it
-        cannot fail. Waits until the update is applied.
+        a late update does not turn the clock back. Call `check` and `reserve` before, so that
+        this cannot fail. Waits until the update is applied.
 
         Args:
             keys: Keys by table, as `WeightUpdate.keys`.

@@ -54,7 +54,7 @@ class WeightUpdate:
 
     @property
     def range(self) -> Range:
-        """Rows of the lease: position of its first row, and position right after its last row."""
+        """Range of the lease: position of its first row, and position behind its last row."""
         return self.begin, self.end
 
     def to_record(self) -> Record:
