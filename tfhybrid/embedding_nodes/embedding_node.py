@@ -77,7 +77,10 @@ class EmbeddingNode:
         self._registration = Registration(options, "embedding", (host, port), self._numbers)
 
     def run(self) -> None:
-        """Serves until `server.stop` is called, then closes the stores.
+        """Serves until `server.stop` is called, by another thread or a signal handler.
+
+        Call it once. When it returns or raises, the registration has ended and the stores are
+        closed.
 
         Raises:
             StoreError: The TLS relay of this process has ended.
@@ -186,6 +189,7 @@ class EmbeddingNode:
 
         Raises:
             StoreError: The other node cannot be reached, refuses, or sent something else.
+            OSError: A file of the copy cannot be written.
         """
         handshake = Handshake(Purpose.STORE, self._name, shard.session, 0, shard.number)
         link = Peer(node, address, self._token, tls=self._tls).connect(handshake)
@@ -248,7 +252,8 @@ class JobConnection:
         caller: Name of rank 0.
 
     Attributes:
-        calls: Functions that answer calls, by name; those of the shard's store once it begins.
+        calls: Functions that answer calls, by name. After `begin` they include the calls of the
+            shard's store.
     """
 
     def __init__(self, node: EmbeddingNode, caller: str) -> None:
@@ -293,6 +298,7 @@ class JobConnection:
         Raises:
             StoreError: No shard has begun; or the other node cannot be reached, refuses, or sent
                 something else.
+            OSError: A file of the copy cannot be written.
         """
         if self._begun is None:
             raise StoreError("A shard must begin first. Received: take_over before begin")

@@ -55,9 +55,9 @@ class Mover:
         self._job = job
 
     def planned(self) -> list[Move]:
-        """Returns the moves that the metadata node proposes, in order; may be empty.
+        """Returns the moves that the metadata node proposes, in the order in which to make them.
 
-        If the metadata node cannot be reached or fails, that is logged and there are no moves.
+        Returns none, and logs a warning, if the metadata node cannot be reached or fails.
         """
         try:
             with contextlib.closing(self._call()) as metadata:
@@ -69,7 +69,7 @@ class Mover:
     def move(self, nodes: NodeSession, planned: Sequence[Move]) -> NodeSession:
         """Moves shards, while all ranks wait between two steps with all updates applied.
 
-        The first move that fails is logged; it and the moves behind it are left out.
+        The first move that fails is logged. This move and all later ones are left out.
 
         Args:
             nodes: Nodes of the job before the moves.
@@ -171,7 +171,7 @@ def move_shard(
     address: tuple[str, int],
     commit: Callable[[], int],
 ) -> NodeSession:
-    """Moves a shard; on rank 0, while all ranks wait between two steps.
+    """Moves a shard. Only rank 0 calls it, while all ranks wait between two steps.
 
     Args:
         engine: Engine of rank 0. All ranks have waited for all updates.

@@ -62,7 +62,7 @@ class NodeCalls:
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> list[_T]:
-        """Calls a remote method of an object that each node looks up; like `each`.
+        """Calls a remote method of an object that each node looks up, on all nodes at once.
 
         Args:
             target: Value that names the object.
@@ -72,14 +72,25 @@ class NodeCalls:
 
         Returns:
             The results, in the order of the nodes.
+
+        Raises:
+            TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
+                have answered.
         """
         return self.ask(call_on(target, method, *args, **kwargs))
 
     def ask(self, call: Call[_T]) -> list[_T]:
-        """Makes a call on all nodes at once; returns and raises like `each`.
+        """Makes a call on all nodes at once and waits until all have answered.
 
         Args:
             call: The call.
+
+        Returns:
+            The results, in the order of the nodes.
+
+        Raises:
+            TfhybridError: A node failed or is gone. The first failure is raised, once all nodes
+                have answered.
         """
         return ask_each([(caller, call) for caller in self._callers])
 

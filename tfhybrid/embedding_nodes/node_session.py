@@ -61,7 +61,7 @@ class JobOnNodes(NamedTuple):
 
 
 def find_nodes(member: ClusterMember) -> NodeSession:
-    """Asks the metadata node for the nodes of the cluster; on rank 0.
+    """Asks the metadata node for the nodes of the cluster. Only rank 0 calls it.
 
     Waits until all owners of shards are ready, for 60 seconds at the longest.
 
@@ -82,9 +82,9 @@ def find_nodes(member: ClusterMember) -> NodeSession:
 
 
 def find_and_begin(member: ClusterMember, job: JobOnNodes) -> tuple[NodeSession, NodeCalls]:
-    """Finds the nodes and has them serve the job; on rank 0.
+    """Finds the nodes and has them serve the job. Only rank 0 calls it.
 
-    Tries again, five times in all, if a shard moves between the two.
+    Tries again, five times in all, if a shard moves after the nodes were found.
 
     Args:
         member: This process.
@@ -113,21 +113,25 @@ def find_and_begin(member: ClusterMember, job: JobOnNodes) -> tuple[NodeSession,
 def begin(
     nodes: NodeSession, member: ClusterMember, job: JobOnNodes, *, patience: float = 10.0
 ) -> NodeCalls:
-    """Has all nodes serve the job; on rank 0. If it fails, no node serves the job.
+    """Has the owner of each shard serve the job. Only rank 0 calls it.
+
+    If it fails, no node serves the job.
 
     Args:
         nodes: Nodes of the job.
         member: This process.
         job: The job.
-        patience: Seconds to wait for each node on which another job has not ended. Default 10.
+        patience: Maximum time to wait for the end of another job, in seconds, for each shard.
+            Default 10.
 
     Returns:
-        Connections to the nodes. A node serves the job until its connection is closed.
+        A connection for each shard, in order. The node serves the shard until the connection is
+        closed.
 
     Raises:
         NameTakenError: Another job uses a node, and did not end within `patience`.
-        StaleEpochError: A node knows another allocation epoch.
-        StoreError: A node cannot be reached, or is draining.
+        StaleEpochError: A node knows another allocation epoch than `nodes`: find the nodes again.
+        StoreError: A node cannot be reached, is lost meanwhile, or is draining.
     """
     callers: list[Caller] = []
     try:
@@ -145,7 +149,7 @@ def begin(
 def begin_shard(
     nodes: NodeSession, shard: int, target: Peer, member: ClusterMember, job: JobOnNodes
 ) -> Caller:
-    """Has another node prepare for a shard that will move to it; on rank 0. Does not retry.
+    """Has another node prepare for a shard that will move to it. Only rank 0 calls it.
 
     Args:
         nodes: Nodes of the job before the move.
@@ -155,10 +159,10 @@ def begin_shard(
         job: The job.
 
     Returns:
-        Connection to the node. The node serves the job until it is closed.
+        Connection to the node. The node serves the shard until the connection is closed.
 
     Raises:
-        NameTakenError: Another job uses the node, or the node has this shard already.
+        NameTakenError: Another job uses the node, or the node has this shard already. Not retried.
         StaleEpochError: The node knows another allocation epoch.
         StoreError: The node cannot be reached, or is draining.
     """

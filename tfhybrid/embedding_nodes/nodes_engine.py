@@ -202,7 +202,7 @@ class NodesEngine(Engine):
         return opened
 
     def opening(self) -> list[Call[None]]:
-        """Returns the calls by which another node opens its copy of a shard; on rank 0.
+        """Returns the calls by which another node opens its copy of a shard, made by rank 0.
 
         Raises:
             StoreError: A table has rows in files, or is being saved: its rows cannot move.
@@ -254,7 +254,7 @@ class NodesEngine(Engine):
         return True
 
     def settle(self, name: str) -> None:
-        """Waits until all nodes have the updates of a table that this rank has posted; on rank 0.
+        """Waits until all nodes have the updates of a table that this rank, rank 0, has posted.
 
         Args:
             name: Name of the table.

@@ -267,15 +267,15 @@ class OwnedStore:
 
     @remote
     def wait(self, name: str, dim: int, version: int) -> None:
-        """Waits until a table has reached a version.
+        """Waits until a table has reached a version or a later one, for a minute at the longest.
 
         Args:
             name: Name of the table.
             dim: Length of an embedding.
-            version: The version.
+            version: Number of updates that must be applied to the table.
 
         Raises:
-            TfhybridError: The version was not reached within a minute.
+            StoreError: The version was not reached within a minute, or the table is not open.
         """
         self.engine.read({name: dim}, [np.empty(0, np.int64)], min_versions=[version])
 
