@@ -256,6 +256,8 @@ class DataStream:
         Raises:
             StoreError: No epoch is open, or an owner is lost.
             DataError: The data set cannot be read.
+            ConfigError: The batch cannot be split: it has no dict of features, or a feature has
+                other values than integers.
         """
         opened = self._opened
         if opened is None or self._owners is None:

@@ -183,7 +183,10 @@ class KeyCalls:
             keys: Keys of this node, by table.
 
         Raises:
-            NameTakenError: This node holds the batch with another digest.
+            NameTakenError: This node holds the batch with another digest, or another batch under
+                the ticket.
+            ConfigError: The ticket is out of range.
+            StoreError: No store is open.
         """
         split_batches.drop(self._engine, message.dropped)
         split_batches.put(
@@ -206,6 +209,9 @@ class KeyCalls:
             rank: Rank of the trainer.
             ticket: Number of the batch.
             versions: Version of each table with every update before the batch, by name.
+
+        Raises:
+            StoreError: No store is open.
         """
         split_batches.send(self._engine, rank, ticket, versions)
 
@@ -215,5 +221,8 @@ class KeyCalls:
 
         Args:
             tickets: Numbers of the batches.
+
+        Raises:
+            StoreError: No store is open.
         """
         split_batches.drop(self._engine, tickets)

@@ -50,7 +50,7 @@ class OpenEpochs:
 
     @property
     def under_way(self) -> list[Pausing]:
-        """The data sets that have an open epoch, in the order in which they were added."""
+        """New list of the data sets that have an open epoch, in the order of the calls of `add`."""
         with self._changed:
             return [*self._open]
 

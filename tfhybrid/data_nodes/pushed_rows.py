@@ -52,6 +52,9 @@ class EngineRows:
             ticket: Ticket of the batch.
             versions: Version with every update before the batch, by table.
             staleness: Maximum number of these updates that the rows may lack.
+
+        Raises:
+            StoreError: No store is open.
         """
         split_batches.expect(self._engine, ticket, versions, staleness)
 
