@@ -76,8 +76,9 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
     """Returns the samples of the data set Frappe_x1: for training, validation and test.
 
     Raises:
-        DataError: See `unpacked`, which reads the archive.
+        DataError: There is no such archive, or it is malformed.
         OSError: The archive cannot be read or unpacked.
+        tarfile.TarError, lzma.LZMAError, EOFError: The archive is damaged.
     """
     directory = unpacked("frappe_x1")
     train, valid, test = (
@@ -94,6 +95,7 @@ def open_movielens_stream() -> Clicks:
     Raises:
         DataError: There is no such archive, or it is malformed.
         OSError: The archive cannot be read or unpacked.
+        tarfile.TarError, lzma.LZMAError, EOFError: The archive is damaged.
     """
     path = unpacked("movielens-stream") / "ratings_by_time.csv"
     return Csv(("user", "movie"), label="rating", positive=4.0).read(path)
@@ -108,6 +110,7 @@ def open_criteo_head(*, bucketize: bool = False) -> Clicks:
     Raises:
         DataError: There is no such archive, or it is malformed.
         OSError: The archive cannot be read or unpacked.
+        tarfile.TarError, lzma.LZMAError, EOFError: The archive is damaged.
     """
     directory = unpacked("criteo-head8000")
     parts = ("train", "dev", "test")

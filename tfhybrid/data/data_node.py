@@ -72,10 +72,12 @@ def load(script: str) -> ModuleType:
 def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
     """Returns the `MakeDataset` of a script, which calls the script's functions by name.
 
-    It raises `ConfigError` if there is no such function, and `DataError` if the function fails.
-
     Args:
         script: Module whose functions make data sets.
+
+    Returns:
+        A function of a function's name, a shard and arguments, which returns a data set. It raises
+        `ConfigError` if the script has no such function, and `DataError` if the function fails.
     """
 
     def make(function: str, shard: tuple[int, int], arguments: Mapping[str, Any]) -> Iterable[Any]:
@@ -125,7 +127,9 @@ class DataNode:
         self._registration = Registration(options, "data", (host, port), self._numbers)
 
     def run(self) -> None:
-        """Serves trainers until `server.stop`, then ends the registration. Call it once.
+        """Serves trainers until `server.stop` is called, by another thread or a signal handler.
+
+        Call it once. When it returns or raises, the registration has ended.
 
         Raises:
             StoreError: The TLS relay has ended, so no connection can be accepted any more.

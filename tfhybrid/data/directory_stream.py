@@ -118,6 +118,7 @@ class DirectoryStream:
 
         Raises:
             DataError: During the iteration: the contract is violated, or a file is malformed.
+            OSError: During the iteration: a file cannot be read.
         """
         return (batch for batch in self._poll(start) if batch is not None)
 
@@ -136,6 +137,7 @@ class DirectoryStream:
         Raises:
             DataError: The stream ended or was closed before there was a file, or the first file is
                 malformed.
+            OSError: The first file cannot be read.
         """
         names = (name for name in self._names(None) if name is not None)
         if (first := next(names, None)) is None:

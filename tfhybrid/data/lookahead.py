@@ -144,7 +144,11 @@ class _InStep:
         self._begun += 1
 
     def end(self) -> None:
-        """Ends the data; raises like `begin`."""
+        """Ends the data.
+
+        Raises:
+            ConfigError: The last batch was not trained.
+        """
         self._check()
         self._boundary.offer(0)
 

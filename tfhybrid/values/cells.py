@@ -76,8 +76,8 @@ def rows_of(
         lists: Whether the rows should be lists. An Arrow or NumPy array shows itself what it is.
         lengths: Number of values of each row, for a flat array with the values of all rows; `None`
             if the values are the rows.
-        fill: Value that a null in an Arrow array of int64 gets at once; it is no null then. Default
-            none.
+        fill: Value that replaces each null in an Arrow array of int64 at once. Default: `None`,
+            nulls stay.
     """
     if lengths is not None:
         rows = rows_of(values, lists=False, lengths=None)

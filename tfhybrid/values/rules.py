@@ -30,7 +30,7 @@ class Ruled(NamedTuple):
     """Result of a rule.
 
     Attributes:
-        values: Converted values; those of bad ones mean nothing.
+        values: Converted values. The value of a bad one has no meaning.
         codes: Reason of each value; `None` if all are good.
     """
 
@@ -72,7 +72,7 @@ def _filled(column: Column, ruled: Ruled, missing: np.ndarray) -> Ruled:
 
 
 def _missing(column: Column, values: np.ndarray, nulls: np.ndarray) -> Ruled:
-    """Fills the missing values; they are bad if the column has no value for them."""
+    """Fills the missing values. If the column has no value for this, missing values are bad."""
     if column.missing is None:
         return Ruled(values, np.where(nulls, Reason.MISSING, 0).astype(np.uint8))
     if not isinstance(column.missing, str):
@@ -114,7 +114,7 @@ def _whole_integers(column: Column, cells: Cells, _: HashStrings | None) -> Rule
 
 
 def _narrowed(column: Column, values: np.ndarray) -> Ruled:
-    """Converts integers to the dtype of the column; those that do not fit it are bad."""
+    """Converts integers to the dtype of the column. Integers that do not fit it are bad."""
     codes = None
     target = np.dtype(column.dtype)
     if not np.can_cast(values.dtype, target):

@@ -117,13 +117,13 @@ def label_values(label: Label, values: np.ndarray) -> np.ndarray:
 
 
 def check_names(columns: Sequence[str]) -> None:
-    """Checks that each feature and dense column is read once.
+    """Checks that no column is read twice, for example as a feature and as a dense column.
 
     Args:
-        columns: Names of the columns.
+        columns: Names of all columns that a format reads, whatever it reads them as.
 
     Raises:
-        ConfigError: A column occurs twice.
+        ConfigError: A name occurs twice; the message has all such names.
     """
     twice = sorted({name for name in columns if list(columns).count(name) > 1})
     if twice:

@@ -117,6 +117,7 @@ class Format(abc.ABC):
 
         Raises:
             DataError: A value is malformed.
+            OSError: The file cannot be read.
         """
         return self.read_unit(unit)
 

@@ -46,8 +46,8 @@ class Parquet(Format):
         label: Label column, 0 or 1; or a `Label` with other values; or several of them.
         positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
             column must contain 0 and 1.
-        missing_key: Key for a missing value, also NaN among floats and a null in a list. By default
-            a missing value is an error.
+        missing_key: Key for a missing value, such as a null in a list or NaN among floats. By
+            default a missing value is an error.
         missing_value: Number for a missing value or NaN. By default these are errors.
 
     A `Column` among the names of columns has settings of its own, such as `missing`, `empty`, `low`

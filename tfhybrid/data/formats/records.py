@@ -57,6 +57,10 @@ def first_records(path: Path, count: int, begin: int = 0) -> list[bytes]:
         path: Path of the file.
         count: Number of records.
         begin: Byte at which the first one begins, in an uncompressed file. Default 0.
+
+    Raises:
+        DataError: A compressed file is damaged.
+        OSError: The file cannot be read.
     """
     records: list[bytes] = []
     held = b""

@@ -11,7 +11,7 @@ from tfhybrid._ending import EndingIterator
 
 
 def generated(elements: Callable[[], Iterator[Any]], signature: Any) -> tf.data.Dataset:
-    """Returns a data set of generated elements; it lets a process end that has not used it up.
+    """Returns a data set of generated elements. A process can end before it has read all of them.
 
     Args:
         elements: Function that returns an iterator over the elements; called in each epoch, on a
