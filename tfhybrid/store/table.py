@@ -258,8 +258,12 @@ class Table:
         """Returns the rows of those keys that have a row on this host, in the order of the keys.
 
         Args:
-            keys: Keys, int64 `[n]`; other types raise `ConfigError`.
-            states: Whether to read state and history too; raises `StoreError` except on a leader.
+            keys: Keys, int64 `[n]`.
+            states: Whether to read state and history too, as only a leader can. Default: no.
+
+        Raises:
+            ConfigError: The keys are not whole numbers that fit in int64.
+            StoreError: With `states`, this rank is not a leader.
 
         Example:
 
@@ -354,6 +358,7 @@ class Table:
         """Fills the table with rows that another program wrote, before the first step.
 
         Every rank must call it. The leader of each host loads, and all ranks wait for all leaders.
+        Where loading fails, the table is empty afterwards.
 
         Args:
             source: Binary file of records, or a source of `tfhybrid.checkpoint`:
@@ -365,8 +370,10 @@ class Table:
         Raises:
             CorruptFileError: A binary file is truncated, or has duplicate keys.
             DataError: Another source is malformed, does not fit the table, or has duplicate keys.
-            ConfigError: Records do not fit the table; or it has rows, which then stay.
-            StoreError: A binary file is missing, space ran out, or another host could not load.
+            ConfigError: The table has rows, which then stay; the records of a binary file do not
+                fit the table; or the ranks are in different calls.
+            StoreError: A binary file is missing, memory or disk is full, or the leader of this or
+                another host could not load.
             OSError: The file of another source is missing.
 
         Example:
