@@ -57,7 +57,7 @@ class Caller:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this end has closed the connection, also because a call was interrupted."""
+        """Whether this end has closed the connection, for example after an interrupted call."""
         return self._is_closed
 
     def call(
@@ -77,10 +77,14 @@ class Caller:
         return self.ask(call_to(method, *args, **kwargs))
 
     def ask(self, call: Call[_T]) -> _T:
-        """Sends a call, waits for the response, and returns the result; raises like `call`.
+        """Sends a call, waits for the response, and returns the result.
 
         Args:
             call: The call.
+
+        Raises:
+            TfhybridError: The other end raised this error; the message names that end.
+            LostError: The connection is lost.
         """
         with self.alone():
             self.start(call)

@@ -113,7 +113,7 @@ def layout_of(dtype: np.dtype) -> Any:
     """Returns a dtype as JSON can represent it, for `dtype_of`.
 
     Args:
-        dtype: Dtype, also one with named fields at any offsets and with any padding.
+        dtype: Dtype. It may have named fields at any offsets and any padding.
     """
     if dtype.names is None:
         return [dtype.base.str, list(dtype.shape)]

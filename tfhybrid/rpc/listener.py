@@ -105,7 +105,7 @@ class Listener:
         """Waits until clients do something, and yields the admitted ones: handshake and socket.
 
         The caller owns the yielded sockets, which do not block. Clients without the token are
-        closed, and logged if they sent anything. A call may yield nothing, also before the time is
+        closed, and logged if they sent anything. A call may yield nothing, even before the time is
         over.
 
         Args:

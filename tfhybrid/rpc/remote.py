@@ -78,7 +78,7 @@ class Remote:
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        """Calls a remote method of one of the other end's objects; raises like `call`.
+        """Calls a remote method of one of the other end's objects.
 
         Args:
             target: Value that names the object, such as the name of a model.
@@ -88,14 +88,24 @@ class Remote:
 
         Returns:
             The result of the method.
+
+        Raises:
+            TfhybridError: The other end raised this error; the message names that end.
+            StreamError: The connection was lost, or could not be made, for `patience` seconds.
+            ConfigError: The TLS files of this process cannot be used.
         """
         return self.ask(call_on(target, method, *args, **kwargs))
 
     def ask(self, call: Call[_T]) -> _T:
-        """Sends a call, waits for the response, and returns the result; raises like `call`.
+        """Sends a call, waits for the response, and returns the result.
 
         Args:
             call: The call.
+
+        Raises:
+            TfhybridError: The other end raised this error; the message names that end.
+            StreamError: The connection was lost, or could not be made, for `patience` seconds.
+            ConfigError: The TLS files of this process cannot be used.
         """
         until = time.monotonic() + self._patience
         while True:

@@ -62,7 +62,7 @@ class NodeServer:
         self._stopping.set()
 
     def run(self) -> None:
-        """Serves until `stop`, then closes the listener and all connections for calls.
+        """Serves until `stop` is called, then closes the listener and all connections for calls.
 
         Call it once. Freed memory stays in the process, ready for the next request.
 

@@ -149,11 +149,13 @@ class Tls:
 def dialled(tls: Tls | None, peer: str) -> Wrap:
     """Returns the function that prepares a connection to `peer`, before anything is sent.
 
-    It waits and raises like `Tls.dial`.
-
     Args:
         tls: TLS relay of this process; with `None` the function returns the socket as it is.
         peer: Name of the other end, for logs.
+
+    Returns:
+        A function of a connected socket that returns the socket to use instead. Like `Tls.dial`, it
+        waits up to 60 s, and raises `OSError` if there is no encrypted connection.
     """
     return lambda link: link if tls is None else tls.dial(link, peer)
 
@@ -161,11 +163,13 @@ def dialled(tls: Tls | None, peer: str) -> Wrap:
 def accepted(tls: Tls | None, silence: float) -> Wrap:
     """Returns the function that prepares an accepted connection, before anything is read.
 
-    It raises like `Tls.accept`.
-
     Args:
         tls: TLS relay of this process; with `None` connections are not encrypted.
         silence: Seconds without any sign of the other host after which the connection breaks.
+
+    Returns:
+        A function of an accepted socket that returns the socket to use instead. It raises `OSError`
+        if the peer is already gone or the relay has ended.
     """
 
     def wrap(link: socket.socket) -> socket.socket:

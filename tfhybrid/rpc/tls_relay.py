@@ -57,7 +57,15 @@ def context(role: str, cert: str, key: str, ca: str) -> ssl.SSLContext:
 
 
 def reason(error: OSError) -> str:
-    """Returns the reason for a failed TLS handshake, as a clause about the peer."""
+    """Returns the reason for a failed TLS handshake or a lost connection, for messages.
+
+    Args:
+        error: Error of the handshake or the connection.
+
+    Returns:
+        A clause about the peer, such as "it does not speak TLS", if a certificate or the protocol
+        is the reason. Otherwise the text of the error.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason is not None:
