@@ -46,10 +46,11 @@ class Endpoint(WebServer):
 
 
 def metrics_app(reading: Callable[[], Reading], job: str = "") -> App:
-    """Returns the WSGI application that answers every request with the current metrics.
+    """Returns a WSGI application that answers a GET of any path with the current metrics.
 
     Args:
-        reading: Function that returns the current metrics, called by one thread at a time.
+        reading: Function that returns the current metrics. It is called at each request, by one
+            thread at a time; its errors reach the server of the application.
         job: Name of the job, for the metric `job`. Default: empty, without that metric.
     """
     registry = CollectorRegistry()

@@ -35,7 +35,7 @@ def refuse(address: str, why: str) -> None:
 
     Args:
         address: Address of the client.
-        why: Reason, as a clause about the client.
+        why: Reason, such as "it does not speak HTTP".
     """
     _log.warning("A request from %s is refused: %s", address, why)
 
