@@ -361,7 +361,7 @@ class Engine:
         """Closes a table's updates, so that the table can get another optimizer.
 
         Every rank must call it. The leader also drops the table's optimizer and its state, once the
-        posted updates are applied; it raises `StoreError` for a table in files that has rows.
+        posted updates are applied. It raises `StoreError` if the table is in files and has rows.
         """
         self.call("table_forget_optimizer", name.encode())
 

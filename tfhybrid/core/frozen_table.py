@@ -49,7 +49,7 @@ class TableFile(NamedTuple):
 
     Attributes:
         rows: Number of rows.
-        bytes: Size of the file.
+        bytes: Size of the file in bytes.
         digest: Sum, modulo 2^64, of the hashes of the rows.
         crc32c: CRC-32C of the content.
     """

@@ -82,7 +82,10 @@ def optimizer_settings(optimizer: Sequence[float]) -> dict[str, float]:
 
 
 class RankState(enum.IntEnum):
-    """State of a rank of this host: living, left or died. C++: `tfhybrid::HolderState`."""
+    """State of a rank of this host, with the numbers of the C++ enum `tfhybrid::HolderState`.
+
+    A rank has left if it closed its store; it has died if its process ended without that.
+    """
 
     LIVING = 0
     LEFT = 1
@@ -362,7 +365,7 @@ def remove_store(directory: str, job: str) -> int:
 
 
 def exit_after(seconds: float) -> None:
-    """Ends this process with status 1 after this time, unless it has ended by then.
+    """Ends this process with status 1 after `seconds`, unless it ends earlier.
 
     A Python thread could not do this: Python threads stop during finalization, which can hang.
     """
@@ -391,10 +394,10 @@ def phase_times() -> dict[str, float]:
 
 
 def start_timeline(most: int) -> None:
-    """Starts to record in which phase each thread of this process is, and when.
+    """Starts to record for `timeline` when each thread of this process is in which phase.
 
     Args:
-        most: Maximum number of recorded spans; later ones are dropped. 0 stops recording.
+        most: Maximum number of spans of all threads; earlier spans are forgotten. 0 stops it.
     """
     call("timeline_start", ctypes.c_int64(most))
 
