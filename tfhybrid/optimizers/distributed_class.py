@@ -65,7 +65,11 @@ class Distributed(_KerasOptimizer):
 
     @classmethod
     def from_config(cls, *_config: Any, **_options: Any) -> NoReturn:
-        """Raises `UnsupportedError`, because the configuration lacks the distributed part."""
+        """Refuses to copy the optimizer, whose configuration lacks the distributed part.
+
+        Raises:
+            UnsupportedError: Always.
+        """
         name = cls.__name__
         raise UnsupportedError(
             "A copy of a DistributedOptimizer would train each rank separately: its configuration "
@@ -147,6 +151,7 @@ class Distributed(_KerasOptimizer):
                 `fit` would save the model without its tables.
             tf.errors.OpError: When the step runs: on all ranks, a gradient is not finite; or an
                 earlier update failed, or another rank has ended.
+            StoreError: `build` was not called, and a table in files has rows of another optimizer.
             NotInitializedError: The job has ended.
         """
         if not self.distributed_step.built:
@@ -179,6 +184,7 @@ class Distributed(_KerasOptimizer):
 
         Raises:
             ConfigError: There are several ranks, and the optimizer is not built.
+            tf.errors.OpError: Another rank has ended, or an earlier update failed.
 
         Example:
 
@@ -200,6 +206,7 @@ class Distributed(_KerasOptimizer):
 
         Raises:
             ConfigError: There are several ranks, and the optimizer is not built.
+            tf.errors.OpError: Another rank has ended, or an earlier update failed.
         """
         self.join()
         super().finalize_variable_values(var_list)

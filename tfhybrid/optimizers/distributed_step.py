@@ -180,12 +180,15 @@ class DistributedStep:
     ) -> None:
         """Runs a step, or one micro-batch of a step. Every rank must call it or `join`.
 
-        Raises `ConfigError` if the optimizer was not built for one of the tables.
-
         Args:
             trained: Tables and variables that have gradients.
             sparse: Gradients of the tables, in the order of `trained.proxies`.
             dense: Gradients of the dense variables, in the order of `trained.variables`.
+
+        Raises:
+            ConfigError: The optimizer was not built for one of the tables.
+            tf.errors.OpError: A gradient is not finite, an earlier update failed, or another rank
+                has ended.
         """
         self._remember(trained)
         if tf.executing_eagerly():
@@ -232,6 +235,7 @@ class DistributedStep:
 
         Raises:
             ConfigError: There are several ranks, and the optimizer is not built.
+            tf.errors.OpError: Another rank has ended, or an earlier update failed.
         """
         if not self.built:
             if distributed.size() == 1:
