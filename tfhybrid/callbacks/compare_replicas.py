@@ -67,7 +67,9 @@ class CompareReplicas(CollectiveCallback):
         """Compares now. Every rank must call it, between two steps.
 
         Raises:
-            ReplicaError: On all ranks; see the class.
+            ReplicaError: On all ranks: the replicas of a table, or the ranks' learning rates,
+                differ.
+            NotInitializedError: The job has ended.
         """
         try:
             distributed.check_same({"learning rate": float(self.model.optimizer.learning_rate)})

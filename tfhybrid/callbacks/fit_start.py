@@ -62,6 +62,7 @@ def resume(
         ConfigError: On all ranks: the data cannot begin there, or the job was not started with
             `resume="memory"` although `memory` is true.
         CheckpointError: On all ranks: the checkpoint cannot be restored.
+        StoreError: On all ranks: a table cannot be opened, or a rank has no memory for its state.
         OSError: The directory cannot be read.
     """
     if memory:

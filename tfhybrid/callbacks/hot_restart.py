@@ -17,6 +17,9 @@ class HotRestart(keras.callbacks.Callback):
     position. The states of Python's and NumPy's random generators are recorded too. In other jobs
     the callback does nothing.
 
+    Raises:
+        ConfigError: When training begins: `fit` does not read whole epochs of the data.
+
     Example:
 
     ```python
@@ -36,7 +39,11 @@ class HotRestart(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Finds the data that `fit` reads. Called by Keras."""
+        """Finds the data that `fit` reads. Called by Keras.
+
+        Raises:
+            ConfigError: `fit` does not read whole epochs of the data.
+        """
         broken_epoch.begin_fit(self.model, self.params)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
