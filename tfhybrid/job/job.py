@@ -170,6 +170,7 @@ def init(
         ConfigError: Ranks have different arguments or versions, an argument or an environment
             variable is invalid, a host has too few GPUs, or its name does not resolve.
         StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
+        OSError: Rank 0, or the leader of one of several hosts, finds no address to listen on.
 
     Example:
 

@@ -60,7 +60,7 @@ class Lifelines:
         """Waits up to `seconds` and returns all news.
 
         Args:
-            seconds: Maximum time to wait.
+            seconds: Maximum time to wait, in seconds.
 
         Returns:
             Per item, `LEFT` or a sentence that names the rank that ended.

@@ -82,6 +82,9 @@ class RowAccess:
 
         Args:
             exits: Whether Python exits.
+
+        Raises:
+            StoreError: The store is closed.
         """
         if self.serves:
             row_links.leave(self.engine, self.neighbours, exits=exits)

@@ -38,6 +38,7 @@ def start(engine: Engine, tls: Tls | None) -> RowService | None:
     Raises:
         StoreError: On all other ranks: a leader cannot listen.
         OSError: This leader cannot listen.
+        ConfigError: `TFHYBRID_SILENCE_SECONDS` is out of range.
     """
     if len(set(engine.hosts)) == 1:
         return None

@@ -89,6 +89,7 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
     Raises:
         StoreError: On other ranks: rank 0 cannot listen.
         OSError: On rank 0: it cannot listen.
+        ConfigError: `TFHYBRID_SILENCE_SECONDS` is out of range.
     """
     if distributed.size() == 1 or all(distributed.allgather_object(watch is not None)):
         return watch
