@@ -85,7 +85,7 @@ class SparseOptimizer:
         return 0
 
     def state_shape(self, dim: int) -> tuple[int, int]:
-        """Returns the shape of a row's optimizer state: vectors, and floats in each.
+        """Returns the shape of a row's optimizer state: number of vectors, and floats in each.
 
         Args:
             dim: Length of an embedding of the table.
@@ -95,11 +95,13 @@ class SparseOptimizer:
     def native(
         self, regularizer: Regularizer | None = None, lazy: bool = True
     ) -> tuple[float, ...]:
-        """Returns the kind and `OPTIMIZER_NUMBERS`; 0 for those that the optimizer does not have.
+        """Returns the optimizer as numbers for the core: its kind, then its `OPTIMIZER_NUMBERS`.
+
+        Numbers that the optimizer does not have are 0.
 
         Args:
-            regularizer: Regularizer of the table.
-            lazy: `TableConfig.lazy` of the table.
+            regularizer: Regularizer of the table. Default: `None`, no penalties.
+            lazy: `TableConfig.lazy` of the table. Default: true.
 
         Raises:
             ConfigError: The regularizer is not `L1`, `L2` or `L1L2` of Keras.
