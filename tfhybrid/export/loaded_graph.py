@@ -40,9 +40,9 @@ class LoadedGraph:
     def predict(self) -> Any:
         """Function that returns the model's outputs, a dict of tensors by name.
 
-        Takes keyword arguments: the inputs, and float32 embeddings. `embeddings_0` holds those of
-        the keys of lookup 0, which the function `keys` returns as `"keys_0"`, and so on; it has
-        the shape of the keys, and `dim` as a last axis.
+        Takes keyword arguments: the inputs, and float32 embeddings. `embeddings_0` holds the
+        embeddings of the keys of lookup 0, which the function `keys` returns as `"keys_0"`, and so
+        on. Its shape is that of the keys, with `dim` as a last axis.
         """
         return self.module.signatures["predict"]
 
