@@ -11,17 +11,19 @@ from typing import Any
 def lazy(
     package: str, sources: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's `__getattr__` and `__dir__`, which import names on first use.
+    """Returns a package's `__getattr__` and `__dir__`, which import each name on its first use.
 
-    Heavy modules, above all TensorFlow and Horovod, are then imported only when they are needed.
+    With them, heavy modules such as TensorFlow and Horovod are imported only when they are needed.
 
     Args:
-        package: Name of the package.
-        sources: Module of each public name, relative to the package or by its full name.
-        modules: Modules of the package that are also its attributes.
+        package: Full name of the package, its `__name__`.
+        sources: Module of each public name: its name in the package, such as `"table"`, or its full
+            name, which begins with `tfhybrid.`.
+        modules: Names of the package's modules that are public, too. Default: none.
 
     Returns:
-        `__getattr__`, which raises `AttributeError` for other names, and `__dir__`.
+        `__getattr__` and `__dir__`. `__getattr__` raises `AttributeError` for a name that is in
+        neither `sources` nor `modules`, and `ImportError` if a module cannot be imported.
 
     Example:
 

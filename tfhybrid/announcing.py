@@ -54,6 +54,7 @@ def pass_stats() -> PassStats:
 
     Raises:
         NotInitializedError: No job is running.
+        StoreError: The job has no open store.
 
     Example:
 
