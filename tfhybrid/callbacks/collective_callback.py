@@ -23,6 +23,8 @@ class CollectiveCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Registers the callback, so that it also runs in steps without a batch of this rank.
 
+        Called by Keras.
+
         Raises:
             ConfigError: `fit` was given data of tfhybrid, and another number of steps per epoch.
             UnsupportedError: Another callback would save the model without its tables.
@@ -63,7 +65,7 @@ class CollectiveCallback(keras.callbacks.Callback):
             self._step.fit.begin_epoch()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Joins the other ranks before the epoch of a running `fit` is validated."""
+        """Joins the other ranks before `fit` validates the epoch. Called by Keras."""
         if self._step is not None and self in self._step.fit.callbacks:
             self.join_epoch()
 

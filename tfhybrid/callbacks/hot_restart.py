@@ -47,14 +47,14 @@ class HotRestart(keras.callbacks.Callback):
         broken_epoch.begin_fit(self.model, self.params)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the position at which the epoch begins, for a restart from memory."""
+        """Records the position at which the epoch begins. Called by Keras."""
         position = broken_epoch.begin_epoch(self.model, epoch)
         keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note(position)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the states of this process's random generators, for a restart from memory."""
+        """Records the states of this process's random generators. Called by Keras."""
         keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note()

@@ -90,7 +90,7 @@ class MetricAverage(CollectiveCallback):
         self._sums |= self._states("")
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Records the number of samples of the validation."""
+        """Records the number of samples of the validation. Called by Keras."""
         self._counts |= self._samples("val_")
         self._sums |= self._states("val_")
 

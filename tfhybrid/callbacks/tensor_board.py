@@ -124,7 +124,7 @@ class TensorBoard(keras.callbacks.Callback):
         self._writer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Opens the writer on rank 0."""
+        """Opens the writer on rank 0. Called by Keras."""
         if distributed.rank() == 0:
             run = self._run or time.strftime("%Y%m%d-%H%M%S")
             self._writer = tf.summary.create_file_writer(f"{self._log_dir}/{run}")
@@ -136,13 +136,13 @@ class TensorBoard(keras.callbacks.Callback):
             self._write((), logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes at the end of an epoch, including quantiles of norms."""
+        """Writes at the end of an epoch, including quantiles of norms. Called by Keras."""
         if self._writer is not None:
             self._write(self._quantiles, logs or {})
             self._writer.flush()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Closes the writer."""
+        """Closes the writer. Called by Keras."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
