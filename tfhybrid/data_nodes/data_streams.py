@@ -186,7 +186,8 @@ class DataStream:
             reading: Part of the data set that this data node reads.
 
         Raises:
-            ConfigError: The data set is empty.
+            ConfigError: The script has no such function, or the function's data set is empty.
+            DataError: The function failed.
         """
         dataset = self._make(reading.function, reading.shard, reading.arguments)
         spec = getattr(dataset, "element_spec", None)
@@ -215,6 +216,8 @@ class DataStream:
             opened: Epoch to read.
 
         Raises:
+            ConfigError: The script has no such function.
+            DataError: The function failed.
             StoreError: An owner of keys cannot be reached.
         """
         dataset = self._dataset_of(opened.reading)
