@@ -343,7 +343,7 @@ class Engine:
         return out
 
     def set_optimizer(self, name: str, **settings: float) -> None:
-        """Sets a table's optimizer; only on the leader.
+        """Sets a table's optimizer. Only the leader may call it.
 
         Args:
             name: Name of the table.

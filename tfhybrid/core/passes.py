@@ -194,7 +194,7 @@ def device_bytes(engine: Engine, table: str) -> int:
 
 
 def end_all(engine: Engine) -> None:
-    """Ends all passes of this rank; on a leader, those of its host.
+    """Ends all passes of this rank. A leader ends all passes of its host.
 
     Every rank calls it before rows are overwritten, e.g. by loading.
 

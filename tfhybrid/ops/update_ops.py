@@ -206,7 +206,7 @@ def post_gradients(
 
 
 def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
-    """Merges the posts of this host's ranks; on the leader.
+    """Merges the posts of this host's ranks. Only the leader calls it.
 
     Args:
         update: Update whose posts are merged.
@@ -222,7 +222,7 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def merge_owned(update: UpdateRef, parts: tf.Tensor) -> tf.Tensor:
-    """Merges the parts of all hosts for the keys that this host owns; on the leader.
+    """Merges the parts of all hosts for the keys that this host owns. Only a leader calls it.
 
     Args:
         update: Update to apply.
@@ -239,7 +239,7 @@ def merge_owned(update: UpdateRef, parts: tf.Tensor) -> tf.Tensor:
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Plans the update from the hosts' messages, and reserves space for it; on the leader.
+    """Plans the update from the hosts' messages, and reserves space. Only a leader calls it.
 
     Args:
         update: Update to apply.
@@ -256,7 +256,9 @@ def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.
 
 
 def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
-    """Applies the staged update, or tells all waiting ranks why it failed; on the leader.
+    """Applies the staged update, or tells all waiting ranks why it failed.
+
+    Only a leader calls it.
 
     Args:
         update: Update to apply.
