@@ -40,7 +40,8 @@ class RowAccess:
     def owner_of(self, placement: Placement | str) -> RowOwner:
         """Returns the owner of a new table's rows.
 
-        All ranks must call it for the same tables in the same order: it counts them.
+        All ranks must call it for the same tables in the same order, because tables with
+        `Sharded(by="table")` are distributed in turn.
 
         Args:
             placement: Placement that the user chose.
