@@ -76,8 +76,8 @@ class MicroBatches:
         Args:
             variables: Dense variables whose sums are passed.
             use: Function of (gradients, samples, problem). `samples` is the mean number of samples
-                of the micro-batches, which is the weight of the summed gradients; `problem` is that
-                of the first micro-batch with one.
+                of the micro-batches, which is the weight of the summed gradients. `problem` is the
+                problem of the first micro-batch that has one; empty if none has.
         """
         sums = [self._sums[id(variable)] for variable in variables]
         count = tf.maximum(self._count.read_value(), 1)
