@@ -131,7 +131,7 @@ def restored_position(model: keras.Model) -> Position | None:
 
 
 def begin_fit(model: keras.Model, params: Mapping[str, Any]) -> FitData | None:
-    """Finds the data of tfhybrid that `fit` reads, of which later positions count the steps.
+    """Finds the data of tfhybrid that `fit` reads. Later positions count the steps of these data.
 
     Args:
         model: Model that `fit` trains.
