@@ -32,7 +32,7 @@ _NOUNS = {
 
 
 def expected(column: Column, reason: Reason) -> str:
-    """Returns the description of good values that the fault of a row calls for, without a dot.
+    """Returns a description of good values for an error about a row's fault, without a period.
 
     Args:
         column: Column of the value.
