@@ -78,6 +78,9 @@ def moved_names(get: Callable[[str], Any] | None = None, **aliases: str) -> Call
         get: The module's own `__getattr__`. Default `None`: all other names raise `AttributeError`.
         **aliases: Full name to use instead, by the name that is gone.
 
+    Returns:
+        `__getattr__`, which raises `AttributeError` for names that neither `get` nor `aliases` has.
+
     Example:
 
     ```python
