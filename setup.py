@@ -41,7 +41,7 @@ print(json.dumps({
 
 # What a tree of the sources is installed by, first things first.
 ORDER = (
-    "In this order: `pip install -c versions.txt setuptools wheel tensorflow`; "
+    "In this order: `pip install -c requirements/versions.txt setuptools wheel tensorflow`; "
     "`scripts/horovod`, which compiles Horovod for that TensorFlow; "
     "`pip install --no-build-isolation .`"
 )

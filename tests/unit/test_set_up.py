@@ -25,7 +25,7 @@ def packages_for(release: str) -> set[str]:
 
 
 def pins_for(release: str) -> dict[str, str]:
-    """Returns the versions of versions.txt by package."""
+    """Returns the versions of requirements/versions.txt by package."""
     lines = answer(f"pins_for {release}").splitlines()
     return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
 
@@ -42,7 +42,7 @@ def pins() -> dict[str, str]:
 def test_each_python_has_one_release_and_pip_reads_the_same_pins(minor: int) -> None:
     assert answer(f"release_for {minor}").split() == [RELEASES[minor]]
     by_pip: dict[str, str] = {}
-    for line in (ROOT / "versions.txt").read_text().splitlines():
+    for line in (ROOT / "requirements" / "versions.txt").read_text().splitlines():
         if "==" not in line or line.startswith("#"):
             continue
         requirement = Requirement(line)
@@ -129,7 +129,10 @@ def test_a_bare_environment_is_told_what_comes_first(tmp_path, missing, wanted) 
     )
     assert run.returncode == 1
     assert wanted in run.stderr
-    assert "In this order: `pip install -c versions.txt setuptools wheel tensorflow`" in run.stderr
+    assert (
+        "In this order: `pip install -c requirements/versions.txt setuptools wheel tensorflow`"
+        in run.stderr
+    )
     assert "`scripts/horovod`" in run.stderr
 
 
@@ -138,7 +141,7 @@ def test_every_package_has_a_hash_and_only_such_are_installed(release: str) -> N
     """All that scripts/install and the images bring along, and Horovod's sources."""
     hashed = {
         normalized(re.fullmatch(r"(\S+==\S+)(?: --hash=sha256:[0-9a-f]{64})+", line)[1])
-        for line in (ROOT / "hashes.txt").read_text().splitlines()[1:]
+        for line in (ROOT / "requirements" / "hashes.txt").read_text().splitlines()[1:]
     }
     pins = pins_for(release)
     assert {normalized(f"{name}=={version}") for name, version in pins.items()} <= hashed
@@ -154,7 +157,7 @@ def test_every_package_has_a_hash_and_only_such_are_installed(release: str) -> N
     assert all("--hash=sha256:" in line for line in written.stdout.splitlines())
     unknown = with_hashes("echo left-pad==1.0")
     assert unknown.returncode == 1
-    assert "hashes.txt has no left-pad==1.0: run scripts/hashes" in unknown.stderr
+    assert "requirements/hashes.txt has no left-pad==1.0: run scripts/hashes" in unknown.stderr
 
 
 def test_pip_refuses_a_package_of_another_hash(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ PYTHON_SUITES = ("unit", "parallel", "integration", "stream", "ray", "image", "s
 # Whatever is built or installed depends on these, so all tests do.
 BUILD = {
     "custom_ops/CMakeLists.txt",
-    *("pyproject.toml", "setup.py", "versions.txt", "hashes.txt"),
+    *("pyproject.toml", "setup.py", "requirements/versions.txt", "requirements/hashes.txt"),
     *("scripts/environment", "scripts/horovod", "scripts/install"),
 }
 
