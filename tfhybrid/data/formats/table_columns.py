@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
+from tfhybrid.data.formats.arrow_columns import NUMBER, ArrowColumns
 from tfhybrid.data.formats.label import Label, LabelSpec, labels_of
-from tfhybrid.data.formats.parquet import Parquet
+from tfhybrid.data.formats.unit_rows import UnitCheck
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError, DataError
+
+_PART_ROWS = 1 << 20  # rows that are checked at a time, so that Arrow can join their texts
+_UNREADABLE = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
 def clicks_of(
@@ -46,15 +48,24 @@ def clicks_of(
     """
     arrow = _arrow(table)
     features, dense = _chosen(arrow, labels_of(label, positive), features, dense)
-    columns = Parquet(features, dense, label, positive, *missing)
-    # By way of a file, so that a table obeys the rules of files.
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.parquet"
-        pa.parquet.write_table(arrow, path)
-        try:
-            return columns.read(path)
-        except DataError as error:
-            raise DataError(str(error).replace(f"{path}", "The table")) from error
+    columns = ArrowColumns(features, dense, label, positive, *missing)
+    types = columns.types_in("The table", arrow.schema)
+    whole = {name: types.get(name, NUMBER) for name in columns.names}
+    parts = [
+        columns.rows(arrow.slice(first, _PART_ROWS), whole, _check_of(arrow, first)).all_good()
+        for first in range(0, max(arrow.num_rows, 1), _PART_ROWS)
+    ]
+    return Clicks.concatenate(parts)
+
+
+def _check_of(arrow: pa.Table, first: int) -> UnitCheck:
+    rows = min(arrow.num_rows - first, _PART_ROWS)
+    return UnitCheck(
+        Path("The table"),
+        first,
+        rows,
+        lambda name, row: f"The table, column {name!r}, row {first + row}",
+    )
 
 
 def _chosen(
@@ -83,23 +94,35 @@ def _chosen(
 
 
 def _arrow(table: Any) -> pa.Table:
+    if isinstance(table, Mapping):
+        table = {name: _column(name, values) for name, values in table.items()}
     try:
-        if isinstance(table, Mapping):
-            table = pa.table({name: _column(values) for name, values in table.items()})
-        elif type(table).__module__.partition(".")[0] == "pandas":
-            table = pa.Table.from_pandas(table, preserve_index=False)
+        if type(table).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(table, preserve_index=False)
         return table if isinstance(table, pa.Table) else pa.table(table)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise ConfigError(
             "A table must be a pyarrow.Table, a data frame, or a dictionary of arrays of one "
             f"length. Received: {type(table).__name__} ({error})"
         ) from error
 
 
-def _column(values: Any) -> pa.Array:
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    try:
+        if isinstance(values, np.ndarray):
+            values = values.astype(values.dtype.newbyteorder("="), copy=False)
+            if values.ndim == 2:
+                flat = pa.array(values.ravel())
+                return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        return pa.array(values)
+    except _UNREADABLE as error:
+        raise ConfigError(
+            f"Column {name!r} of a table must be an array or a list of whole numbers, floats, "
+            f"strings, or lists of those, all of one kind. Received: {type(values).__name__} "
+            f"({error})"
+        ) from error
 
 
 def _is_known(kind: pa.DataType) -> bool:

@@ -166,3 +166,31 @@ def test_what_is_no_parquet_is_refused(tmp_path):
     path.write_text("label,user\n0,1\n")
     with pytest.raises(DataError, match=r"part\.parquet: expected a Parquet file"):
         Parquet(["user"]).read(path)
+
+
+def parquet_with_checksums(path):
+    table = pa.table({"label": [1.0, 0.0], "user": [7, 0x1122334455667788]})
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    pa.parquet.write_table(table, path, write_page_checksum=True, **options)
+    return path
+
+
+def test_checksums_of_parquet_pages_are_compared(tmp_path):
+    path = parquet_with_checksums(tmp_path / "day.parquet")
+    assert Parquet(["user"]).read(path).features["user"].tolist() == [7, 0x1122334455667788]
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes.fromhex("8877665544332211"))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"day\.parquet, row groups from 0 on: .*(?i:crc)"):
+        Parquet(["user"]).read(path)
+
+
+def test_a_file_that_arrow_cannot_open_is_named(tmp_path):
+    path = parquet_with_checksums(tmp_path / "day.parquet")
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[: -8 - length] + b"\xff" * length + content[-8:])
+    with pytest.raises(DataError, match=r"day\.parquet: expected a Parquet file\. Received: "):
+        Parquet(["user"]).read(path)
+    with pytest.raises(FileNotFoundError):
+        Parquet(["user"]).read(tmp_path / "night.parquet")
