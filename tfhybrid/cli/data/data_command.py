@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -88,9 +89,11 @@ def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Pat
     targets: dict[Path, Path] = {}
     for source in sources:
         name = source.name
-        for suffix in (".gz", ".bz2", ".zlib"):
+        for suffix in (".gz", ".bz2", ".zst", ".lz4", ".zlib"):
             name = name.removesuffix(suffix)
-        target = output / f"{Path(name).stem}.parquet"
+        # "day.tfrecord-00003-of-00010" is a part of "day"; its number is no suffix.
+        stem = name if re.search(r"-of-\d+$", name) else Path(name).stem
+        target = output / f"{stem}.parquet"
         if target in targets.values():
             raise ConfigError(f"Two files would be written to {target}. Received: {source}")
         if target.exists() and not replace:

@@ -29,7 +29,7 @@ _KEYS = [Column(name, missing=MISSING_KEY) for name in CATEGORIES]
 class Criteo(Text):
     r"""Format of Criteo's training files: tab-separated label, I1 to I13, C1 to C26.
 
-    Files may be compressed (`.gz`, `.bz2`).
+    Files may be compressed (`.gz`, `.bz2`, `.zst`, `.lz4`).
 
     Categories (C1 to C26) are hexadecimal numbers of up to 8 digits. Their keys are the values of
     these numbers, so there are no collisions; the key of an empty field is `MISSING_KEY`. A number

@@ -33,7 +33,7 @@ from tfhybrid.values import Column, Reason
 class Csv(Text):
     r"""CSV format. The header, or `columns`, names the columns.
 
-    Files may be compressed (`.gz`, `.bz2`).
+    Files may be compressed (`.gz`, `.bz2`, `.zst`, `.lz4`).
 
     Args:
         features: Columns of integers, read as keys. Columns that are not named are skipped.

@@ -20,7 +20,9 @@ from tfhybrid.values import ENTRY, Column
 
 @dataclasses.dataclass(frozen=True)
 class Libfm(Text):
-    r"""Format of lines like `1 451:1 4149:1 5041:1`. Files may be compressed (`.gz`, `.bz2`).
+    r"""Format of lines like `1 451:1 4149:1 5041:1`.
+
+    Files may be compressed (`.gz`, `.bz2`, `.zst`, `.lz4`).
 
     A label of -1 or 0 is read as 0. All lines have the same number of entries, each `key:1`, as
     libfm and libsvm write categorical fields. Spaces at the end of a line mean nothing.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 from typing_extensions import override
 
+from tfhybrid.data.formats.file_kinds import kind_of
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.formats.text_columns import TextColumns
 from tfhybrid.data.formats.unit_rows import UnitCheck, UnitRows
@@ -22,7 +23,7 @@ from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 UNIT_BYTES = 1 << 24
-COMPRESSED = (".gz", ".bz2")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _TRAILING_BLANKS = re.compile(rb" +(?=\r?\n|\Z)")
 
 
@@ -164,7 +165,7 @@ class Text(Format):
         if rows != unit.rows:
             raise DataError(
                 f"{unit.path} from line {unit.first_row + 1} on: expected {unit.rows} samples, one "
-                f"in each line. Received: {rows}."
+                f"in each line, without line breaks in quotes. Received: {rows}."
             )
 
 
@@ -177,8 +178,10 @@ def _line_counts(path: Path, layout: Layout) -> Iterator[tuple[int, int]]:
     last = b""
     with pa.input_stream(str(path)) as stream:
         while piece := stream.read(UNIT_BYTES):
-            if not last and layout.header:
-                _check_header(path, piece, layout)
+            if not last:
+                _check_beginning(path, piece)
+                if layout.header:
+                    _check_header(path, piece, layout)
             ends = piece.count(b"\n")
             if ends and not whole:
                 cut = piece.rfind(b"\n") + 1
@@ -189,6 +192,17 @@ def _line_counts(path: Path, layout: Layout) -> Iterator[tuple[int, int]]:
             last = piece[-1:]
     if size or last == b"" or whole:
         yield size, lines + (last not in (b"", b"\n"))
+
+
+def _check_beginning(path: Path, piece: bytes) -> None:
+    """Checks that a file begins as text whose lines end with a line feed."""
+    if kind := kind_of(piece[:16]):
+        raise DataError(f"{path}: expected text in UTF-8. Received: {kind}.")
+    if b"\r" in piece and b"\n" not in piece and piece.find(b"\r") < len(piece) - 1:
+        raise DataError(
+            f"{path}: expected lines that end with a line feed. Received: a carriage return alone, "
+            f"as in {piece[:60]!r}."
+        )
 
 
 def _check_header(path: Path, piece: bytes, layout: Layout) -> None:
@@ -233,9 +247,30 @@ def _text(unit: Unit, layout: Layout) -> bytes:
             header = file.readline() if layout.header and unit.begin else b""
             file.seek(unit.begin)
             text = header + file.read(unit.end - unit.begin)
+    if layout.header and text and not unit.rows and not text.endswith(b"\n"):
+        text += b"\n"  # a header alone; Arrow wants its line to end
+    _check_last_quote(unit, layout, text)
     if layout.trailing_blanks and text[: text.find(b"\n")].rstrip(b"\r").endswith(b" "):
         return _TRAILING_BLANKS.sub(b"", text)
     return text
+
+
+def _check_last_quote(unit: Unit, layout: Layout, text: bytes) -> None:
+    """Checks that no quote is open at the end of a unit, where Arrow would close it.
+
+    An open quote in another line joins it with the next one, so that a sample is missing.
+    """
+    end = len(text) - text.endswith(b"\n")
+    line = text[text.rfind(b"\n", 0, end) + 1 : end]
+    if not layout.quotes or b'"' not in line:
+        return
+    delimiter = re.escape(layout.delimiter.encode())
+    field = rb'(?:"(?:[^"]++|"")*+"|(?!"))[^%s]*' % delimiter
+    if not re.fullmatch(rb"%s(?:%s%s)*" % (field, delimiter, field), line):
+        raise DataError(
+            f"{layout.location(unit, unit.rows - 1)}: expected a closing quote in the same line. "
+            f"Received: {line!r}."
+        )
 
 
 def _parsed(text: bytes, layout: Layout) -> pa.Table:
