@@ -13,8 +13,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfhybrid._ending import close_at_end
+from tfhybrid.data.formats.agreed_types import AgreedTypes
+from tfhybrid.data.formats.format import Format
 from tfhybrid.data.position import StreamPosition
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.data.samples.sample_elements import Element, dataset_of, element
 from tfhybrid.data.samples.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
@@ -55,7 +58,9 @@ class DirectoryStream:
 
     Args:
         directory: Directory in which files appear. It must exist.
-        read: Function that reads a file, for example `Csv(["user", "item"]).read`.
+        read: Function that reads a file, for example `Csv(["user", "item"]).read`. The types of
+            columns of all files are compared, because the number 123 and the string "123" have
+            different keys; with another function, only the kinds of columns that it returns are.
         batch_size: Samples per rank and step, at least 1.
         pattern: Pattern of the files' names. Default `"*.csv"`.
         poll_seconds: Time in seconds between two listings of the directory. Default 1.
@@ -83,7 +88,8 @@ class DirectoryStream:
         shard: Shard | None = None,
     ) -> None:
         self._directory = Path(directory)
-        self._read = read
+        self._read = _agreeing(read)
+        self._columns: tuple[str, dict[str, str]] | None = None
         self._batch_size = batch_size
         self._pattern = pattern
         self._poll_seconds = poll_seconds
@@ -198,6 +204,7 @@ class DirectoryStream:
                 yield None
                 continue
             table = self._read(self._directory / name)
+            self._check_columns(name, table)
             table = table if waiting is None else Clicks.concatenate([waiting, table])
             begin = begin or StreamPosition(name)
             left = len(table) - begin.row
@@ -207,6 +214,21 @@ class DirectoryStream:
             begin, waiting = (None, None) if enough else (begin, table)
         if begin and waiting and not self._closed.is_set():
             self._leave(waiting, begin)
+
+    def _check_columns(self, name: str, table: Clicks) -> None:
+        """Checks that a file's samples have the columns of the first file's.
+
+        Raises:
+            DataError: A column is absent, is another one, or has another type or length.
+        """
+        columns = _columns_of(table)
+        first, expected = self._columns or (name, columns)
+        self._columns = first, expected
+        if columns != expected:
+            raise DataError(
+                f"{self._directory / name}: expected {expected}, as in {first}. "
+                f"Received: {columns}."
+            )
 
     def _leave(self, waiting: Clicks, begin: StreamPosition) -> None:
         """Logs which samples are left out at the end of the stream.
@@ -270,3 +292,29 @@ class DirectoryStream:
 
     def _steps(self, samples: int) -> Steps:
         return Steps(samples, self._batch_size, self._shard.size)
+
+
+def _agreeing(read: Callable[[Path], Clicks]) -> Callable[[Path], Clicks]:
+    """Returns a function that also compares the types of files, if a format reads them."""
+    owner = getattr(read, "__self__", None)
+    if not isinstance(owner, Format) or getattr(read, "__func__", None) is not Format.read:
+        return read
+    agreeing = owner.agreeing(AgreedTypes())
+
+    def read_next(path: Path) -> Clicks:
+        units = agreeing.scan(path)
+        agreeing.compare_scanned()
+        return Clicks.concatenate([agreeing.read_unit(unit) for unit in units])
+
+    return read_next
+
+
+def _columns_of(table: Clicks) -> dict[str, str]:
+    """Returns the kind of each column: its dtype, and the number of values in a sample."""
+    columns = {**table.features, **table.dense, **table.labels}
+    return {
+        name: "lists of int64"
+        if isinstance(column, Ragged)
+        else f"{column.dtype} {list(column.shape[1:])}"
+        for name, column in columns.items()
+    }

@@ -4,6 +4,9 @@ import itertools
 import logging
 import threading
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -11,7 +14,15 @@ from hypothesis import strategies as st
 from tensorflow import keras
 
 import tfhybrid
-from tfhybrid.data import END_MARKER, Csv, DirectoryStream, Shard, StreamPosition
+from tfhybrid.data import (
+    END_MARKER,
+    Clicks,
+    Csv,
+    DirectoryStream,
+    Parquet,
+    Shard,
+    StreamPosition,
+)
 from tfhybrid.data.archives import unpacked
 from tfhybrid.errors import ConfigError, DataError
 
@@ -205,6 +216,40 @@ def test_a_malformed_file_ends_the_dataset_with_its_line(tmp_path):
         tf.errors.InvalidArgumentError, match=r"1\.csv, column 'user', line 3: .*'\?'"
     ):
         list(dataset)
+
+
+@pytest.mark.parametrize(
+    ("users", "received"),
+    [
+        (pa.array(["123"]), "expected numbers, as in .*0.parquet. Received: strings"),
+        (pa.array([[123]]), "expected numbers, as in .*0.parquet. Received: lists of numbers"),
+    ],
+)
+def test_files_whose_columns_have_other_types_are_refused(tmp_path, users, received):
+    for number, column in enumerate([pa.array([123]), users]):
+        table = pa.table({"label": [0], "user": column})
+        pa.parquet.write_table(table, tmp_path / f"{number}.parquet")
+    (tmp_path / END_MARKER).touch()
+    read = Parquet(["user"]).read
+    batches = DirectoryStream(
+        tmp_path, read, batch_size=1, pattern="*.parquet", shard=Shard(0, 1)
+    ).batches()
+    assert next(batches).features["user"].tolist() == [123]
+    with pytest.raises(DataError, match=rf"1\.parquet, column 'user': {received}"):
+        next(batches)
+
+
+def test_columns_of_a_reader_of_ones_own_are_compared(tmp_path):
+    published(tmp_path, 1, 1)
+
+    def read(path):
+        names = ["user"] if path.name == "0000.csv" else ["user", "more"]
+        return Clicks({name: np.array([1]) for name in names}, np.zeros(1, np.float32))
+
+    batches = DirectoryStream(tmp_path, read, batch_size=1, shard=Shard(0, 1)).batches()
+    next(batches)
+    with pytest.raises(DataError, match=r"0001\.csv: expected .* Received: .*'more'"):
+        next(batches)
 
 
 def test_a_stream_without_files_or_directory_is_refused(tmp_path):
