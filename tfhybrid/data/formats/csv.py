@@ -154,7 +154,8 @@ class Csv(Text):
 
 
 _SPELLING = (
-    "a key, a whole number of int64 without a point (put columns of other ids into strings=)"
+    "a key, a whole number of int64 without a point (put columns of other ids into strings=, where "
+    "7 and 7.0 have different keys)"
 )
 
 

@@ -33,6 +33,20 @@ def kinds_in(records: Iterable[bytes], names: Sequence[str]) -> dict[str, str]:
     return kinds
 
 
+def feature_lists_in(record: bytes) -> list[str]:
+    """Returns the names of a record's feature lists, which only a `tf.train.SequenceExample` has.
+
+    Such a record parses as a `tf.train.Example` without its feature lists.
+
+    Args:
+        record: Record of any kind.
+    """
+    try:
+        return sorted(tf.train.SequenceExample.FromString(record).feature_lists.feature_list)
+    except DecodeError:
+        return []
+
+
 class Examples:
     """Records that are parsed one by one, because features have several types or are malformed.
 

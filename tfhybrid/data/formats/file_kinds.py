@@ -8,6 +8,7 @@ _BEGINNINGS = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file, whose name must end in .zst"),
     (b"\x04\x22\x4d\x18", "an LZ4 file, whose name must end in .lz4"),
     *((b"BZh%d1AY&SY" % level, "a bzip2 file, whose name must end in .bz2") for level in range(10)),
+    (b"x\x9c", "a zlib file, which TFRecord alone reads, if its name ends in .zlib"),
     (b"\xfd7zXZ\x00", "an xz file; unpack it"),
     (b"PK\x03\x04", "a zip archive, or a file of Excel; unpack it, or save it as text"),
     (b"\xd0\xcf\x11\xe0", "a file of Excel; save it as text"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tfhybrid.data.formats.file_kinds import kind_of
 from tfhybrid.data.formats.format import Unit
 from tfhybrid.errors import DataError
 
@@ -191,9 +192,9 @@ def _begins(path: Path, unit_records: int, first: list[bytes]) -> tuple[list[int
                     begins.append(position)
                 position += _OVERHEAD + _LENGTH.unpack_from(data, position)[0]
                 count += 1
+            _check_end(path, size, position, count, data[:16])
             end = _BEFORE + _LENGTH.unpack_from(data)[0] if count else 0
             first += [data[_BEFORE:end]] if count else []
-    _check_end(path, size, position, count)
     return [*(begins or [0]), size], count
 
 
@@ -212,12 +213,14 @@ def _begins_inside(path: Path, unit_records: int) -> tuple[list[int], int]:
             position += _OVERHEAD + _LENGTH.unpack_from(held, position - start)[0]
             count += 1
         held = held[max(position - start, 0) :]
-    _check_end(path, size, position, count)
+    _check_end(path, size, position, count, b"")
     return [*(begins or [0]), size], count
 
 
-def _check_end(path: Path, size: int, position: int, count: int) -> None:
+def _check_end(path: Path, size: int, position: int, count: int, beginning: bytes) -> None:
     if position != size:
+        if kind := kind_of(beginning):
+            raise DataError(f"{path}: expected whole records. Received: {kind}.")
         record = count - 1 if position > size else count
         raise DataError(
             f"{path}: expected whole records. Received: a file of {size} bytes that ends within "

@@ -231,6 +231,8 @@ def _damaged(path: Path, error: OSError) -> Exception:
     """Returns the error for a file that cannot be decompressed; other errors are returned as is."""
     if error.errno is not None:
         return error
+    if path.is_dir():
+        return DataError(f"{path}: expected a file. Received: a folder.")
     return DataError(f"{path}: expected a whole compressed file. Received: {error}")
 
 

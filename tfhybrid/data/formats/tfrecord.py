@@ -24,7 +24,7 @@ from tfhybrid.data.formats.column_settings import (
     label_values,
     wording_of_label,
 )
-from tfhybrid.data.formats.examples import Examples, kinds_in
+from tfhybrid.data.formats.examples import Examples, feature_lists_in, kinds_in
 from tfhybrid.data.formats.format import Format, Unit, hashed_strings
 from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.records import copied, dataset_of_records, first_records, units_of
@@ -162,7 +162,8 @@ class TFRecord(Format):
     def rows(self, unit: Unit) -> UnitRows:
         try:
             with copied(unit) as path:
-                kinds = kinds_in(first_records(path, LOOKED_AT_FOR_TYPES), self._names)
+                first = first_records(path, LOOKED_AT_FOR_TYPES)
+                kinds = kinds_in(first, self._names)
                 records = dataset_of_records(path).take(unit.rows)
                 serialized = next(iter(records.batch(max(unit.rows, 1))), None)
         except tf.errors.OpError as error:
@@ -170,11 +171,22 @@ class TFRecord(Format):
                 f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: expected "
                 f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
+        self._check_kind(unit, first)
         unit_check = self._unit_check(unit)
         if serialized is None:
             columns = self._columns(unit, kinds)
             return unit_check.rows(self._clicks(unit_check, columns, _no_values))
         return unit_check.rows(self._parsed(unit, unit_check, serialized, kinds))
+
+    def _check_kind(self, unit: Unit, first: list[bytes]) -> None:
+        """Checks that no column is a feature list, which would be read as if it were absent."""
+        lists = feature_lists_in(first[0]) if first else []
+        if read := [name for name in self._names if name in lists]:
+            raise DataError(
+                f"{unit.path}, record {unit.first_row}: expected a tf.train.Example. Received: a "
+                f"tf.train.SequenceExample, of which features of the context can be read, but not "
+                f"the feature lists {read}."
+            )
 
     def _parsed(
         self, unit: Unit, unit_check: UnitCheck, serialized: tf.Tensor, kinds: dict[str, str]

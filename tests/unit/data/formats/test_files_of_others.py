@@ -98,6 +98,12 @@ def test_quotes_that_are_closed_are_read(tmp_path: Path, field: str) -> None:
     assert rows.clicks.features["user"].tolist() == [7, 8, 9]
 
 
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    with pytest.raises(DataError, match=r"days: expected a file\. Received: a folder"):
+        users(tmp_path / "days")
+
+
 def test_a_break_within_quotes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "day.csv"
     path.write_text('label,city,user\n1,"a\nb",7\n')

@@ -116,3 +116,23 @@ def test_damaged_records_are_refused(write):
     path.write_bytes(damaged)
     with pytest.raises(DataError, match=r"expected whole records.*corrupted record"):
         TFRecord(["user"]).read(path)
+
+
+def test_a_feature_list_of_a_sequence_example_is_refused(tmp_path):
+    example = tf.train.SequenceExample()
+    example.context.feature["label"].int64_list.value.append(1)
+    example.context.feature["user"].int64_list.value.append(7)
+    example.feature_lists.feature_list["tags"].feature.add().int64_list.value.append(3)
+    path = tmp_path / "part.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+    assert TFRecord(["user"]).read(path).features["user"].tolist() == [7]
+    with pytest.raises(DataError, match=r"part\.tfrecord, record 0: .*SequenceExample.*\['tags'\]"):
+        TFRecord(["user"], lists=["tags"]).read(path)
+
+
+@pytest.mark.parametrize(("compression", "kind"), [("GZIP", "gzip"), ("ZLIB", "zlib")])
+def test_a_compressed_file_of_another_name_is_named(write, compression, kind):
+    path = write([{"user": [1]}], "part.tfrecord", compression)
+    with pytest.raises(DataError, match=rf"part\.tfrecord: expected whole records.*a {kind} file"):
+        TFRecord(["user"]).units(path)
