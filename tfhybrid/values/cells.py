@@ -127,10 +127,27 @@ def value_at(values: Any, row: int, lengths: np.ndarray | None = None) -> Any:
     return values_of_row[0] if len(values_of_row) == 1 else values_of_row or None
 
 
+def texts_of(array: pa.Array) -> list[str | bytes | None]:
+    """Returns texts as Python values. Those that are no UTF-8 are bytes, even if they are strings.
+
+    Args:
+        array: Array of strings or bytes.
+    """
+    try:
+        texts: list[str | bytes | None] = array.to_pylist()
+    except UnicodeDecodeError:
+        texts = [_plain(text) for text in array.cast(pa.large_binary()).to_pylist()]
+    return texts
+
+
 def _plain(value: Any) -> Any:
     """Returns a value as a Python value; bytes as a text, unless they are no UTF-8."""
     if isinstance(value, pa.Scalar):
-        value = value.as_py()
+        try:
+            value = value.as_py()
+        except UnicodeDecodeError:
+            is_list = isinstance(value, (pa.ListScalar, pa.LargeListScalar, pa.FixedSizeListScalar))
+            value = texts_of(value.values) if is_list else value.as_buffer().to_pybytes()
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfhybrid.values.cells import Cells, Kind, is_binary
+from tfhybrid.values.cells import Cells, Kind, is_binary, texts_of
 from tfhybrid.values.column import Column
 from tfhybrid.values.reasons import Reason
 
@@ -193,7 +193,12 @@ def _strings(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
     """Hashes each distinct text once, or keeps the texts if there is no function for it."""
     texts = cells.values
     encoded = texts.dictionary_encode()
-    distinct = encoded.dictionary.to_numpy(zero_copy_only=False).astype(object)
+    codes, malformed = None, None
+    try:
+        distinct = encoded.dictionary.to_numpy(zero_copy_only=False).astype(object)
+    except (UnicodeDecodeError, pa.ArrowException):  # strings that are no UTF-8
+        distinct = _objects(texts_of(encoded.dictionary))
+        malformed = [isinstance(text, bytes) for text in distinct] + [False]
     if column.missing is not None and isinstance(column.missing, str):
         distinct = np.append(distinct, _objects([column.missing]))
     hashed = distinct
@@ -205,13 +210,16 @@ def _strings(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
     if encoded.indices.null_count:
         indices = indices.fill_null(len(hashed) - 1)
     positions = indices.to_numpy(zero_copy_only=False)
+    in_dictionary = np.minimum(positions, len(encoded.dictionary))
+    if malformed is not None:
+        codes = _coded(np.array(malformed)[in_dictionary], Reason.SPELLING)
     if column.empty == "missing":
         empty_text = b"" if is_binary(texts.type) else ""
         blank = np.append(distinct[: len(encoded.dictionary)] == empty_text, False)
-        if (empty := blank[np.minimum(positions, len(encoded.dictionary))]).any():
+        if (empty := blank[in_dictionary]).any():
             positions = np.where(empty, len(hashed) - 1, positions)
-            return _missing(column, hashed[positions], empty)
-    return Ruled(hashed[positions])
+            return _filled(column, Ruled(hashed[positions], codes), empty)
+    return Ruled(hashed[positions], codes)
 
 
 def _objects(values: list[Any]) -> np.ndarray:
@@ -229,7 +237,7 @@ def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled
     values = np.zeros(cells.size, np.int64)
     codes = np.zeros(cells.size, np.uint8)
     empty = np.zeros(cells.size, bool)
-    for row, text in enumerate(cells.values.to_pylist()):
+    for row, text in enumerate(texts_of(cells.values)):
         if text is None:
             continue
         if not text and column.empty == "missing":

@@ -179,6 +179,34 @@ def test_errors_show_plain_values(values: Any) -> None:
     assert shown == ["[1, 2]", "None", "3"]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("empty", ["string", "missing"])
+def test_strings_of_arrow_that_are_no_utf8_are_bad(
+    kind: pa.DataType, nested: bool, empty: str
+) -> None:
+    raw = pa.array([b"a", b"\xff", None, b""], _BYTES[kind])
+    strings = pa.Array.from_buffers(kind, len(raw), raw.buffers())
+    values = pa.ListArray.from_arrays(range(5), strings) if nested else strings
+    column = Column("x", "string", length=None if nested else 1, missing=-1, empty=empty)
+    checked = check(column, values, hash_strings=lengths_of)
+    assert checked.bad.tolist() == [False, True, False, False]
+    assert checked.reasons[1] == Reason.SPELLING
+    assert checked.values.tolist()[0::2] == [1, -1]
+    assert checked.values.tolist()[3] == (0 if empty == "string" else -1)
+    received = value_at(values, 1)
+    assert received == ([b"\xff"] if nested else b"\xff")
+    for other in (Column("x", "time", missing=0), Column("x", "label", classes=("a", "b"))):
+        assert check(other, strings).bad.tolist()[1]
+
+
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+def lengths_of(texts: np.ndarray) -> np.ndarray:
+    return np.array([len(text) for text in texts], np.int64)
+
+
 def test_strings_stay_texts_without_a_function_that_hashes() -> None:
     checked = check(Column("x", "string", missing="?"), ["a", None, "", 5])
     assert checked.values[:3].tolist() == ["a", "?", ""]

@@ -129,6 +129,10 @@ def test_ratings_become_labels(tmp_path):
         (pa.array([1.5]), "column 'user', row 0: expected keys that are int64"),
         (pa.array([2**63], pa.uint64()), "expected keys that are int64"),
         (pa.array([b"x"]), "expected integers or strings as keys. Received: 'binary'"),
+        (
+            pa.Array.from_buffers(pa.string(), 2, pa.array([b"x", b"\xe9"]).buffers()),
+            r"column 'user', row 1: expected a string. Received: b'\\xe9'",
+        ),
     ],
 )
 def test_what_is_no_key_is_refused_by_its_place(write, column, message):
