@@ -23,6 +23,7 @@ from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 UNIT_BYTES = 1 << 24
+_MAX_BLOCK = 2**31 - 1  # of Arrow
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _TRAILING_BLANKS = re.compile(rb" +(?=\r?\n|\Z)")
 
@@ -115,7 +116,7 @@ class Text(Format):
         return check.rows(self.clicks(TextColumns(table, check)))
 
     def _typed(self, unit: Unit) -> pa.Table | None:
-        """Returns the columns of a unit; `None` if Arrow finds a malformed value."""
+        """Returns the columns of a unit; `None` if Arrow finds a malformed value or a long line."""
         text = _text(unit, self.layout)
         try:
             return _parsed(text, self.layout)
@@ -301,7 +302,8 @@ def _parsed_as_texts(text: bytes, layout: Layout) -> tuple[pa.Table, dict[int, p
     options.invalid_row_handler = skip
     table = pa.csv.read_csv(
         pa.BufferReader(text),
-        _read_options(layout, use_threads=False),  # only then does Arrow count the rows
+        # Arrow counts the rows of one thread alone, and refuses lines that are longer than a block.
+        _read_options(layout, use_threads=False, block_size=min(max(len(text), 1), _MAX_BLOCK)),
         options,
         pa.csv.ConvertOptions(
             column_types=dict.fromkeys(layout.columns, pa.binary()),
@@ -312,9 +314,11 @@ def _parsed_as_texts(text: bytes, layout: Layout) -> tuple[pa.Table, dict[int, p
     return table, odd
 
 
-def _read_options(layout: Layout, *, use_threads: bool) -> pa.csv.ReadOptions:
+def _read_options(
+    layout: Layout, *, use_threads: bool, block_size: int | None = None
+) -> pa.csv.ReadOptions:
     names = None if layout.header else list(layout.names or layout.columns)
-    return pa.csv.ReadOptions(use_threads=use_threads, column_names=names)
+    return pa.csv.ReadOptions(use_threads=use_threads, block_size=block_size, column_names=names)
 
 
 def _parse_options(layout: Layout) -> pa.csv.ParseOptions:

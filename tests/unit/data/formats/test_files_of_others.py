@@ -98,6 +98,18 @@ def test_quotes_that_are_closed_are_read(tmp_path: Path, field: str) -> None:
     assert rows.clicks.features["user"].tolist() == [7, 8, 9]
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_lines_of_any_length_are_read(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "day.csv"
+    line = "|".join(map(str, range(10**6, 10**6 + 200_000)))  # 1.6 MB; Arrow's blocks have 1 MB
+    path.write_text("label,tags,price\n" + f"0,5,0.5\n1,{line},2.5\n" * rows)
+    clicks = Csv([], lists=["tags"], dense=["price"]).read(path)
+    assert clicks.dense["price"].tolist() == [0.5, 2.5] * rows
+    assert clicks.label.tolist() == [0, 1] * rows
+    assert [len(tags) for tags in clicks.features["tags"].tolist()] == [1, 200_000] * rows
+    assert clicks.features["tags"].tolist()[1] == [*range(10**6, 10**6 + 200_000)]
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "days").mkdir()
     with pytest.raises(DataError, match=r"days: expected a file\. Received: a folder"):
