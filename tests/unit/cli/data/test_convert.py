@@ -182,6 +182,23 @@ def test_two_files_of_one_name_are_refused(csv_file, tmp_path):
     assert "Two files would be written to" in said
 
 
+def test_numbered_parts_of_a_file_keep_their_numbers(tmp_path):
+    parts = [tmp_path / f"day.tfrecord-0000{number}-of-00002" for number in range(2)]
+    for user, path in enumerate(parts):
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            example = tf.train.Example()
+            example.features.feature["label"].int64_list.value.append(1)
+            example.features.feature["user"].int64_list.value.append(user)
+            writer.write(example.SerializeToString())
+    out = tmp_path / "out"
+    run(*parts, "--output", out, "--format", "tfrecord", "--features", "user")
+    found = [
+        Parquet(["user"]).read(out / f"{path.name}.parquet").features["user"].tolist()
+        for path in parts
+    ]
+    assert found == [[0], [1]]
+
+
 def test_text_needs_no_tensorflow(tmp_path):
     source = tmp_path / "a.libfm"
     source.write_text("1 2:1\n")
