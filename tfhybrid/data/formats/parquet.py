@@ -109,6 +109,11 @@ class Parquet(Format):
     @override
     def rows(self, unit: Unit) -> UnitRows:
         table, types = self._table(unit)
+        if table.num_rows != unit.rows:
+            raise DataError(
+                f"{unit.path}, row groups from {unit.begin} on: expected {unit.rows} rows, as the "
+                f"footer says. Received: {table.num_rows}."
+            )
         unit_check = UnitCheck(
             unit.path,
             unit.first_row,

@@ -171,6 +171,11 @@ class TFRecord(Format):
                 f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: expected "
                 f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
+        if (count := 0 if serialized is None else len(serialized)) != unit.rows:
+            raise DataError(
+                f"{unit.path}: expected {unit.rows} records from record {unit.first_row} on, as "
+                f"before. Received: {count}."
+            )
         self._check_kind(unit, first)
         unit_check = self._unit_check(unit)
         if serialized is None:

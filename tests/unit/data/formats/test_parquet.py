@@ -172,6 +172,14 @@ def test_what_is_no_parquet_is_refused(tmp_path):
         Parquet(["user"]).read(path)
 
 
+def test_a_footer_that_counts_other_rows_is_refused(write):
+    path = write(user=pa.array(range(8)))
+    (unit,) = Parquet(["user"]).units(path)
+    write(user=pa.array(range(5)))
+    with pytest.raises(DataError, match=r"row groups from 0 on: expected 8 rows.* Received: 5"):
+        Parquet(["user"]).read_unit(unit)
+
+
 def parquet_with_checksums(path):
     table = pa.table({"label": [1.0, 0.0], "user": [7, 0x1122334455667788]})
     options = {"use_dictionary": False, "compression": "none", "write_statistics": False}

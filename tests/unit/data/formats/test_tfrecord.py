@@ -136,3 +136,11 @@ def test_a_compressed_file_of_another_name_is_named(write, compression, kind):
     path = write([{"user": [1]}], "part.tfrecord", compression)
     with pytest.raises(DataError, match=rf"part\.tfrecord: expected whole records.*a {kind} file"):
         TFRecord(["user"]).units(path)
+
+
+def test_a_file_that_has_fewer_records_than_before_is_refused(write):
+    path = write([{"user": [i]} for i in range(3)])
+    (unit,) = TFRecord(["user"]).units(path)
+    write([{"user": [i]} for i in range(2)])
+    with pytest.raises(DataError, match=r"part\.tfrecord: expected 3 records.* Received: 2"):
+        TFRecord(["user"]).read_unit(unit)
