@@ -79,6 +79,7 @@ def test_what_is_no_text_is_named(
         (b'1,"a\n0,b"', 2),
         (b'1,"a""\n', 2),
     ],
+    ids=["in the last line", "without a line end", "a break", "behind an escaped quote"],
 )
 def test_a_quote_that_is_open_at_the_end_is_refused(
     tmp_path: Path, lines: bytes, line: int
