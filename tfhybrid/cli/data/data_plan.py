@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from tfhybrid.cli.data.distinct_ids import DistinctIds
 from tfhybrid.cli.terminal.console import progress, show, show_table
+from tfhybrid.data.formats.agreed_types import AgreedTypes
 from tfhybrid.data.formats.format import Format
 from tfhybrid.errors import ConfigError
 from tfhybrid.store.table_memory import TableBytes
@@ -44,7 +45,7 @@ def of_files(
 
     Raises:
         ConfigError: A shared table names a feature that the files do not have.
-        DataError: A value of the files is malformed.
+        DataError: A value of the files is malformed, or a column has different types in two files.
         OSError: A file cannot be read.
     """
     samples, counted = _count(paths, file_format, shared)
@@ -143,12 +144,14 @@ def _count(
     table_of = {feature: table for table, features in shared.items() for feature in features}
     counted = {table: _Counted(features) for table, features in shared.items()}
     samples = 0
+    agreeing = file_format.agreeing(AgreedTypes())
     with progress("Counting", sum(path.stat().st_size for path in paths)) as advance:
         for path in paths:
-            size, units = path.stat().st_size, file_format.units(path)
+            size, units = path.stat().st_size, agreeing.scan(path)
+            agreeing.compare_scanned()
             for unit in units:
                 if unit.rows:
-                    clicks = file_format.read_unit(unit)
+                    clicks = agreeing.read_unit(unit)
                     samples += len(clicks)
                     if unknown := sorted(table_of.keys() - clicks.features.keys()):
                         raise ConfigError(

@@ -182,6 +182,23 @@ def test_two_files_of_one_name_are_refused(csv_file, tmp_path):
     assert "Two files would be written to" in said
 
 
+@pytest.mark.parametrize("command", ["data convert", "plan"])
+def test_files_that_disagree_are_named(tmp_path, command):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, user in zip(paths, [123, "123"], strict=True):
+        pyarrow.parquet.write_table(pyarrow.table({"label": [0], "user": [user]}), path)
+    options = ["--format", "parquet", "--features", "user"]
+    if command == "plan":
+        arguments = ["plan", *(part for path in paths for part in ("--data", str(path))), *options]
+    else:
+        arguments = ["data", "convert", *map(str, paths), "--output", f"{tmp_path}/out", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1, result.output
+    message = " ".join(result.output.split())
+    assert "b.parquet, column 'user': expected numbers, as in" in message
+    assert "a.parquet. Received: strings." in message
+
+
 def test_numbered_parts_of_a_file_keep_their_numbers(tmp_path):
     parts = [tmp_path / f"day.tfrecord-0000{number}-of-00002" for number in range(2)]
     for user, path in enumerate(parts):
