@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from tfhybrid.data.samples.strings import string_keys
 from tfhybrid.errors import DataError
 from tfhybrid.values import Column, Reason, check
 
+_logger = logging.getLogger("tfhybrid.data")
 UNIT_RECORDS = 1 << 15
 LOOKED_AT_FOR_TYPES = 100
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
@@ -87,10 +89,11 @@ class TFRecord(Format):
     missing_key: int | None = None
     missing_value: float | None = None
 
-    # Types on which the files must agree, and their first records; not arguments, but set by
-    # `agreeing`.
+    # Types on which the files must agree, their first records, and features that were looked for in
+    # all records of a unit; not arguments, but set by `agreeing`.
     _types = None
     _firsts = None
+    _searched = None
 
     def __post_init__(self) -> None:
         check_names([column.name for column in (*self._keys, *self._dense)])
@@ -121,6 +124,7 @@ class TFRecord(Format):
         twin = copy.copy(self)
         object.__setattr__(twin, "_types", types)
         object.__setattr__(twin, "_firsts", [])
+        object.__setattr__(twin, "_searched", set())
         return twin
 
     @override
@@ -144,7 +148,8 @@ class TFRecord(Format):
         parsers = {name: tf.io.RaggedFeature(_TYPES[kind]) for name, kind in kinds.items()}
         try:
             # A call for all files costs a twentieth of looking at each in Python.
-            tf.io.parse_example([record for _, record in firsts], parsers)
+            if parsers:
+                tf.io.parse_example([record for _, record in firsts], parsers)
         except tf.errors.InvalidArgumentError:
             parsers = {}
         for path, record in firsts if len(parsers) < len(self._open) else firsts[:1]:
@@ -181,6 +186,7 @@ class TFRecord(Format):
         if serialized is None:
             columns = self._columns(unit, kinds)
             return unit_check.rows(self._clicks(unit_check, columns, _no_values))
+        self._warn_of_absent(unit, serialized, kinds)
         return unit_check.rows(self._parsed(unit, unit_check, serialized, kinds))
 
     def _check_kind(self, unit: Unit, first: list[bytes]) -> None:
@@ -191,6 +197,27 @@ class TFRecord(Format):
                 f"{unit.path}, record {unit.first_row}: expected a tf.train.Example. Received: a "
                 f"tf.train.SequenceExample, of which features of the context can be read, but not "
                 f"the feature lists {read}."
+            )
+
+    def _warn_of_absent(self, unit: Unit, serialized: tf.Tensor, kinds: dict[str, str]) -> None:
+        """Warns once of a feature that no record of a unit has, because its name may be wrong."""
+        optional = {
+            column.name
+            for column in (*self._keys, *self._dense)
+            if column.length is None or column.missing is not None
+        }
+        absent = optional - kinds.keys() - (self._searched or set())
+        if self._searched is None or not absent:
+            return
+        self._searched.update(absent)
+        in_unit = kinds_in(serialized.numpy(), sorted(absent))
+        if absent := absent - in_unit.keys():
+            _logger.warning(
+                "No record of %s from %d to %d has the features %s; they are read as missing.",
+                unit.path,
+                unit.first_row,
+                unit.first_row + unit.rows - 1,
+                sorted(absent),
             )
 
     def _parsed(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfhybrid.data import TFRecord, string_keys
+from tfhybrid.data import FileBatches, Shard, TFRecord, string_keys
 from tfhybrid.data.formats import tfrecord
 from tfhybrid.errors import DataError
 
@@ -144,3 +144,23 @@ def test_a_file_that_has_fewer_records_than_before_is_refused(write):
     write([{"user": [i]} for i in range(2)])
     with pytest.raises(DataError, match=r"part\.tfrecord: expected 3 records.* Received: 2"):
         TFRecord(["user"]).read_unit(unit)
+
+
+def test_a_feature_that_no_record_has_is_warned_of_once(write, caplog):
+    paths = [write([{"tags": []}] * 150 + [{"tags": [number]}], f"{number}") for number in range(2)]
+    data = TFRecord(["user"], lists=["tags", "tag"], missing_key=-1)
+    batches = FileBatches(data, paths, 400, seed=1, shuffle=False, shard=Shard(0, 1))
+    for _ in range(2):
+        (clicks,) = batches.batches()
+    assert clicks.features["tags"].tolist()[150::151] == [[0], [1]]
+    (message,) = [each.getMessage() for each in caplog.records if each.name == "tfhybrid.data"]
+    assert message.startswith(f"No record of {paths[0]} from 0 to 150 has the features ")
+    assert "['tag', 'user']" in message
+
+
+def test_a_first_record_may_lack_every_feature(write):
+    path = write([{}, {"city": [b"Ulm"]}])
+    data = TFRecord(["city"], missing_key=-1)
+    batches = FileBatches(data, path, 2, seed=1, shuffle=False, shard=Shard(0, 1))
+    (clicks,) = batches.batches()
+    assert clicks.features["city"].tolist() == [-1, int(string_keys(["Ulm"])[0])]
