@@ -129,7 +129,7 @@ class Parquet(Format):
             types = self._column_types(unit.path, file, unit.rows)
             try:
                 return file.read_row_groups(range(unit.begin, unit.end), names), types
-            except (pa.ArrowException, OSError) as error:  # a damaged page, or a null among lists
+            except _ARROW_ERRORS as error:  # a damaged page, or a null among lists
                 raise DataError(
                     f"{unit.path}, row groups from {unit.begin} on: expected {names}. "
                     f"Received: {error}"
@@ -159,6 +159,9 @@ class Parquet(Format):
         }
 
 
+_ARROW_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # a name may be no UTF-8
+
+
 def _row_groups(path: Path, file: pyarrow.parquet.ParquetFile) -> list[Unit]:
     metadata = file.metadata
     units: list[Unit] = []
@@ -174,14 +177,14 @@ def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
     """Opens a file, whose pages are compared with their checksums as far as they have any."""
     try:
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+    except _ARROW_ERRORS as error:
         raise _no_parquet(path, error) from error
 
 
 def _arrow_schema(path: Path, file: pyarrow.parquet.ParquetFile) -> pa.Schema:
     try:
         return file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+    except _ARROW_ERRORS as error:
         raise _no_parquet(path, error) from error
 
 

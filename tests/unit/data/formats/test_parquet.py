@@ -206,3 +206,10 @@ def test_a_file_that_arrow_cannot_open_is_named(tmp_path):
         Parquet(["user"]).read(path)
     with pytest.raises(FileNotFoundError):
         Parquet(["user"]).read(tmp_path / "night.parquet")
+
+
+def test_a_name_that_is_no_utf8_is_an_error_of_its_file(write):
+    path = write(user=pa.array([1]), zzzz=pa.array([1]))
+    path.write_bytes(path.read_bytes().replace(b"zzzz", b"z\xffzz"))
+    with pytest.raises(DataError, match=r"part\.parquet: expected a Parquet file.*utf-8"):
+        keys(path)
