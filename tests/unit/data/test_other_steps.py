@@ -272,6 +272,7 @@ def test_batches_of_a_table_with_views_of_strings():
 DATA_FRAME = """
 import pandas
 from tfhybrid.data import Batches, Shard, string_keys
+from tfhybrid.errors import ConfigError
 
 frame = pandas.DataFrame(
     {"click": [1, 0], "user": [7, 8], "city": ["Rome", "Oslo"]}, index=[5, 6]
@@ -279,6 +280,19 @@ frame = pandas.DataFrame(
 (clicks,) = Batches.of(frame, label="click", batch_size=2, shard=Shard(0, 1)).batches()
 assert sorted(clicks.features["user"]) == [7, 8]
 assert sorted(clicks.features["city"]) == sorted(string_keys(["Rome", "Oslo"]).numpy())
+
+by_user = frame.set_index("user")
+try:
+    Batches.of(by_user, label="click", batch_size=2, shard=Shard(0, 1))
+except ConfigError as error:
+    assert "reset_index()" in str(error) and "['user']" in str(error)
+else:
+    raise AssertionError("the index was left out in silence")
+Batches.of(by_user, label="click", batch_size=2, features=["city"], shard=Shard(0, 1))
+try:
+    Batches.of(frame["click"], label="click", batch_size=2, shard=Shard(0, 1))
+except ConfigError as error:
+    assert "Received: Series" in str(error)
 """
 
 

@@ -16,7 +16,7 @@ from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError, DataError
 
 _PART_ROWS = 1 << 20  # rows that are checked at a time, so that Arrow can join their texts
-_UNREADABLE = (TypeError, ValueError, OverflowError, pa.ArrowException)
+_UNREADABLE = (TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException)
 
 
 def clicks_of(
@@ -47,6 +47,11 @@ def clicks_of(
         DataError: A value is missing, or is no key, number or label; or a column has another type.
     """
     arrow = _arrow(table)
+    if features is None and dense is None and (names := _index_names(table)):
+        raise ConfigError(
+            "The index of a data frame is not read. Call reset_index() to make a column of it, or "
+            f"name features= and dense=. Received: an index with the names {names}"
+        )
     features, dense = _chosen(arrow, labels_of(label, positive), features, dense)
     columns = ArrowColumns(features, dense, label, positive, *missing)
     types = columns.types_in("The table", arrow.schema)
@@ -105,6 +110,12 @@ def _arrow(table: Any) -> pa.Table:
             "A table must be a pyarrow.Table, a data frame, or a dictionary of arrays of one "
             f"length. Received: {type(table).__name__} ({error})"
         ) from error
+
+
+def _index_names(table: Any) -> list[str]:
+    """Returns the names in the index of a pandas data frame, whose values would be left out."""
+    names = getattr(getattr(table, "index", None), "names", None) or ()
+    return [name for name in names if name is not None]
 
 
 def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
