@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.stream import queue_contract
 from tests.support.stream.broker import Broker
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
 from tfhybrid.stream.queues.kafka_queue import KafkaQueue, settings_of
+from tfhybrid.stream.queues.numbered_writer import NumberedWriter
 from tfhybrid.stream.queues.offset_committer import OffsetCommitter, group_of
 from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.queues.queue_address import open_queue
@@ -87,8 +88,20 @@ def test_retention_passed_the_position(broker: Broker):
 
 def test_addresses():
     assert settings_of("kafka://a:1,b:2/clicks.video/3") == ("a:1,b:2", "clicks.video", 3)
-    with pytest.raises(ConfigError, match=r"kafka://HOST:PORT/TOPIC"):
-        settings_of("kafka://a:1")
+    for address in ("kafka://a:1", "kafka://a:1/t/x", "kafka://a:1/t/-1", "kafka://a:1/t/²"):
+        with pytest.raises(ConfigError, match=r"kafka://HOST:PORT/TOPIC"):
+            settings_of(address)
+
+
+def test_headers_of_other_producers_may_have_any_bytes(broker: Broker, tmp_path: Path):
+    queue = KafkaQueue(broker.servers, "foreign", write=True)
+    producer = Producer({"bootstrap.servers": broker.servers})
+    producer.produce(
+        "foreign", b"{}", partition=0, headers=[("number", b"\xff"), ("producer", None)]
+    )
+    producer.flush(30)
+    assert [r.payload for r in queue_contract.read_all(queue)] == [b"{}"]
+    assert NumberedWriter(queue, tmp_path / "numbers.json").last_number("") is None
 
 
 def test_a_broker_that_is_not_there(broker: Broker):

@@ -28,7 +28,11 @@ def processes_of(config: Path) -> list[PlacedProcess]:
     Raises:
         ConfigError: The file is not valid, or has no trainers.
     """
-    settings, file = StreamSettings.read(config), YamlFile(config)
+    file = YamlFile(config)
+    return _processes(config, file, StreamSettings.of(file))
+
+
+def _processes(config: Path, file: YamlFile, settings: StreamSettings) -> list[PlacedProcess]:
     if not settings.trainers:
         raise ConfigError(
             f"{config} must name the trainers to start, for example trainers: {{ads: {{count: 2, "
@@ -71,8 +75,10 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
         OSError: The folder or the token file cannot be written.
         ValueError: Another thread than the main one called it.
     """
-    processes = processes_of(config.absolute())
-    settings = StreamSettings.read(config)
+    config = config.absolute()
+    file = YamlFile(config)
+    settings = StreamSettings.of(file)
+    processes = _processes(config, file, settings)
     directory = Path(settings.folder) / "processes"
     directory.mkdir(parents=True, exist_ok=True)
     make_token(Path(settings.token_file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from tfhybrid.stream.queues.numbered_writer import NumberedWriter
 from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommitter
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 from tfhybrid.stream.sync_unit.target_model import TargetModel
@@ -43,7 +45,8 @@ class StreamSettings:
         provider: Address of the provider, `host:port`.
         sync: Address of the sync unit, `host:port`.
         token_file: Path of a file with a secret. Connections without it are refused.
-        columns: Type of each column, as Arrow names it. A `?` after the type allows nulls.
+        columns: Type of each column, as Arrow names it. A `?` after the type allows nulls. Instead
+            of the type, a mapping with `type` and fields of `tfhybrid.data.Column`.
         routes: Fields of `Routes`.
         queues: Address of each queue, as in `open_queue`. Default a directory in `folder`.
         lease: Fields of `LeaseLength`. Default its defaults.
@@ -76,7 +79,7 @@ class StreamSettings:
     provider: str
     sync: str
     token_file: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, str | Mapping[str, Any]]
     routes: Mapping[str, Any]
     queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lease: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -110,7 +113,19 @@ class StreamSettings:
             ConfigError: The file cannot be read, is not YAML, lacks a field, or has a field that is
                 unknown or has an invalid value.
         """
-        file = YamlFile(path)
+        return cls.of(YamlFile(path))
+
+    @classmethod
+    def of(cls, file: YamlFile) -> StreamSettings:
+        """Checks the content of a settings file, as `read` does.
+
+        Args:
+            file: Content of `stream.yaml`.
+
+        Raises:
+            ConfigError: The file lacks a field, or has a field that is unknown or has an invalid
+                value.
+        """
         fields = file.check(_names(cls), renamed_keys(file.content, most_behind="max_behind"))
         lease = renamed_keys(fields.get("lease", {}), most_rows="max_rows")
         fields["lease"] = file.check(_names(LeaseLength), lease, "lease")
@@ -124,7 +139,7 @@ class StreamSettings:
             settings._check_addresses()
             LeaseLength(**settings.lease)
             settings._check_publish(models)
-            assert settings.schema
+            settings._check_event_time(settings.schema)
             if settings.save_seconds <= 0:
                 raise ValueError(
                     f"save_seconds must be positive. Received: {settings.save_seconds}"
@@ -133,7 +148,7 @@ class StreamSettings:
             for name, role in settings.trainers.items():
                 read_role(file, role, "trainers", name)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path} is not a valid stream.yaml: {error}") from error
+            raise ConfigError(f"{file.path} is not a valid stream.yaml: {error}") from error
         return settings
 
     def _check_addresses(self) -> None:
@@ -149,9 +164,19 @@ class StreamSettings:
             raise ValueError(
                 f"The models under publish must be among {sorted(models)}. Received: {unknown}"
             )
-        if self.event_time is not None and self.event_time not in self.columns:
+
+    def _check_event_time(self, schema: pa.Schema) -> None:
+        if self.event_time is None:
+            return
+        numbers = [
+            field.name
+            for field in schema
+            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        ]
+        if self.event_time not in numbers:
             raise ValueError(
-                f"event_time must be one of {sorted(self.columns)}. Received: {self.event_time}"
+                f"event_time must be a column of numbers, one of {sorted(numbers)}. "
+                f"Received: {self.event_time}"
             )
 
     @property
@@ -164,19 +189,23 @@ class StreamSettings:
         """
         return {model: PublishRules(**fields) for model, fields in self.publish.items()}
 
+    @functools.cached_property
+    def row_columns(self) -> RowColumns:
+        """Declared columns of the rows, with the rules for their values.
+
+        Raises:
+            ConfigError: There is no column, or a column is not valid.
+        """
+        return RowColumns.read(self.columns)
+
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows.
 
         Raises:
-            ValueError: A type is unknown.
+            ConfigError: There is no column, or a column is not valid.
         """
-        return pa.schema(
-            [
-                pa.field(name, _type(text.rstrip("?")), nullable=text.endswith("?"))
-                for name, text in self.columns.items()
-            ]
-        )
+        return self.row_columns.schema
 
     @property
     def token(self) -> str:
@@ -331,14 +360,19 @@ class StreamSettings:
             queues[name] = ServedQueue(
                 name,
                 NumberedWriter(queue, folder / f"producers-{name}.json"),
-                QueueReader(queue, self.schema, letters, on_lost=self.on_lost),
+                QueueReader(queue, self.row_columns, letters, on_lost=self.on_lost),
                 {model: weights[model] for model, of in routes.models.items() if name in of},
                 staleness=self.staleness,
                 seconds=self.expires_seconds,
                 max_behind=self.max_behind,
             )
         return Provider(
-            queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
+            queues,
+            self.row_columns,
+            routes,
+            letters,
+            length=LeaseLength(**self.lease),
+            own=self.own,
         )
 
     def offset_committer(self) -> OffsetCommitter:
@@ -379,9 +413,3 @@ def _names(fields_of: type) -> list[str]:
 
 def _eviction(fields: dict[str, Any]) -> Eviction:
     return Eviction(**renamed_keys(fields, every="every_steps"))
-
-
-def _type(text: str) -> pa.DataType:
-    if text.startswith("list<") and text.endswith(">"):
-        return pa.list_(_type(text[5:-1]))
-    return pa.type_for_alias(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
-    from tfhybrid.values.checking import Checked, check
+    from tfhybrid.values.checking import Checked, check, fits_as_it_is
     from tfhybrid.values.column import Column
     from tfhybrid.values.reasons import Reason, expected
     from tfhybrid.values.spelling import (
@@ -33,6 +33,7 @@ __all__ = [
     "check_text_lists",
     "check_texts",
     "expected",
+    "fits_as_it_is",
 ]
 
 _SOURCES = {
@@ -47,6 +48,7 @@ _SOURCES = {
     "check_text_lists": "spelling",
     "check_texts": "spelling",
     "expected": "reasons",
+    "fits_as_it_is": "checking",
 }
 
 __getattr__, __dir__ = lazy(__name__, _SOURCES)

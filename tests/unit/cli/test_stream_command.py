@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.stream.online_site import Site
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.cli.main import app
+from tfhybrid.stream.queues import rows
 
 COLUMNS = {"medium": "string", "item": "int64"}
 BAD = ["nonsense", "127.0.0.1:99999", "127.0.0.1:", ":7001", "127.0.0.1:seven"]
@@ -36,3 +41,37 @@ def test_options_are_addresses(tmp_path: Path, address: str) -> None:
     config = write_stream(tmp_path, tmp_path, COLUMNS)
     for command in (("serve", config, "ads", "--listen"), ("top", config, "--reader")):
         assert "An address is HOST:PORT" in failed(*command, address)
+
+
+@pytest.fixture
+def site(tmp_path: Path, shm_directory: Path) -> Iterator[Site]:
+    site = Site(tmp_path, shm_directory)
+    yield site
+    site.close()
+
+
+ROW = {"item": 1, "history": [2], "medium": "video", "label": 1.0}
+LINE = json.dumps(ROW).encode()
+ARROW = rows.encode(pa.RecordBatch.from_pylist([ROW, {**ROW, "item": None}])).payload
+FILES = {
+    "cut.jsonl": (LINE + b"\n" + LINE + b"\n" + LINE[:-5], 2, 1),
+    "zeros.jsonl": (LINE + b"\n\r\n" + LINE + b"\n" + b"\0" * 100, 2, 1),
+    "two.jsonl": (LINE + b"," + LINE + b"\n" + LINE, 1, 1),
+    "mark.jsonl": (b"\xef\xbb\xbf" + LINE + b"\n" + LINE, 2, 0),
+    "pretty.json": (json.dumps(ROW, indent=1).encode(), 0, 1),
+    "list.json": (json.dumps([ROW, {**ROW, "item": True}], indent=1).encode(), 1, 1),
+    "lists.jsonl": (b"[" + LINE + b"," + LINE + b"]\n[" + LINE + b"]\n[7]", 3, 1),
+    "rows.arrows": (ARROW, 1, 1),
+    "empty.jsonl": (b" \n", 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", [*FILES])
+def test_a_malformed_line_of_a_file_costs_one_row(site: Site, tmp_path: Path, name: str) -> None:
+    content, good, bad = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    for new in (good, 0):  # the second time all rows are there
+        result = CliRunner().invoke(app, ["stream", "feed", str(site.config), str(tmp_path / name)])
+        assert f"{name}: {new} new rows" in result.stdout, result.exception
+    letters = (Path(site.settings.folder) / "bad-rows.jsonl").read_text()
+    assert letters.count("\n") == bad

@@ -94,6 +94,9 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
         ({"publish": None}, r"yaml:\d+: publish must be a mapping\. Received: None"),
         ({"trainers": [1]}, r"yaml:\d+: trainers must be a mapping\. Received: \[1\]"),
         ({"columns": {"user": "int46"}}, "is not a valid stream.yaml"),
+        ({"columns": {}}, r"stream\.yaml: columns must declare at least one column"),
+        ({"columns": {"user": None}}, r"stream\.yaml: Column 'user' must be a type"),
+        ({"event_time": "medium"}, r"event_time must be a column of numbers.*Received: medium"),
     ],
 )
 def test_unknown_settings_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import random
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from tests.support.slow_judge import BAD, judge
 from tfhybrid.errors import ConfigError
-from tfhybrid.values import Column, Reason, check, expected
+from tfhybrid.values import Column, Reason, check, expected, fits_as_it_is
 from tfhybrid.values.cells import value_at
 
 INTEGERS = [0, -1, 7, 2**24, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 10**30]
@@ -138,6 +139,61 @@ def test_arrow_and_numpy_arrays(kind: pa.DataType, values: list[Any], column: Co
         numpy = plain.to_numpy(zero_copy_only=False)
         rows = [row for row in rows if row is not None]
         assert_judged(column, rows, numpy)
+
+
+PLAIN = [
+    *COLUMNS,
+    Column("x", "number", dtype="float64"),
+    Column("x", "number", dtype="float16"),
+    Column("x", dtype="int8"),
+    Column("x", "label", classes=(0, 1), dtype="int8"),
+]
+
+
+@pytest.mark.parametrize("column", PLAIN, ids=repr)
+def test_what_fits_as_it_is_has_no_bad_row_and_stays_the_same(column: Column) -> None:
+    """For each subset of the values of a type, so that good ones are alone, too."""
+    types = [each for each in TYPES if not pa.types.is_dictionary(each[0])]
+    types += [(pa.int8(), [1, -128]), (pa.float16(), [np.float16(0.5), np.float16(2048)])]
+    for kind, values in types:
+        for value in values:
+            rows = [values[0], value]
+            for array, length in (
+                (pa.array(rows, kind), 1),
+                (pa.array([rows, [], rows], pa.list_(kind)), None),
+                (pa.array([rows, None], pa.list_(kind)), None),
+                (pa.array([rows, rows], pa.list_(kind)), 2),
+            ):
+                assert_fits(dataclasses.replace(column, length=length), array)
+
+
+def assert_fits(column: Column, array: pa.Array) -> None:
+    checked = check(column, array)
+    if fits_as_it_is(column, array):
+        assert not checked.bad.any()
+        flat = array.flatten() if column.length is None else array
+        assert repr(checked.values.tolist()) == repr(flat.to_pylist())
+        assert str(flat.to_numpy(zero_copy_only=False).dtype) in (column.dtype, "object")
+    if fits_as_it_is(column, array, nulls=True):
+        whole = array.drop_null()
+        assert fits_as_it_is(column, whole)
+        assert not check(column, whole).bad.any()
+
+
+def test_what_fits_as_it_is() -> None:
+    """The arrays that streams bring are among them."""
+    for column, kind, value in (
+        (Column("x"), pa.int64(), 5),
+        (Column("x", "number"), pa.float32(), 0.5),
+        (Column("x", "string"), pa.string(), "a"),
+    ):
+        bag = dataclasses.replace(column, length=None)
+        assert fits_as_it_is(column, pa.array([value], kind))
+        assert fits_as_it_is(bag, pa.array([[value], []], pa.list_(kind)))
+        assert not fits_as_it_is(column, pa.array([value, None], kind))
+        assert fits_as_it_is(column, pa.array([value, None], kind), nulls=True)
+        assert not fits_as_it_is(bag, pa.array([[value, None]], pa.list_(kind)), nulls=True)
+    assert not fits_as_it_is(Column("x", "number"), pa.array([0.5, float("inf")], pa.float32()))
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=repr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import time
@@ -156,14 +157,27 @@ def _put(provider: Provider, producer: str, number: int, record: Record) -> int:
 
 
 def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
-    """Yields (number of lines, record) of a file. An Arrow stream is one record and counts as 1."""
-    from tfhybrid.stream.queues.queue import Record
+    """Yields (number of lines, record) of a file.
 
-    content = file.read_bytes()
-    if content.lstrip()[:1] != b"{":
+    Lines of objects are put together. A line that is a list is a record, and so is a list over
+    several lines or an Arrow stream, which counts as one line.
+    """
+    from tfhybrid.stream.queues.queue import Record
+    from tfhybrid.stream.queues.rows import of_lines
+
+    content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
+    first_byte = content.lstrip()[:1]
+    lines = [line for line in content.splitlines() if line.strip()] if first_byte in b"[{" else []
+    if first_byte == b"{":
+        for first in range(0, len(lines), rows):
+            piece = lines[first : first + rows]
+            yield len(piece), of_lines(piece)
+    elif len(lines) > 1 and all(map(_is_list, lines)):
+        yield from ((1, Record(line)) for line in lines)
+    elif first_byte:
         yield 1, Record(content)
-        return
-    lines = [line for line in content.splitlines() if line.strip()]
-    for first in range(0, len(lines), rows):
-        piece = lines[first : first + rows]
-        yield len(piece), Record(b"[" + b",".join(piece) + b"]")
+
+
+def _is_list(line: bytes) -> bool:
+    text = line.strip()
+    return text.startswith(b"[") and text.endswith(b"]")

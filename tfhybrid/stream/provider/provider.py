@@ -20,6 +20,7 @@ from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import Numbered
 from tfhybrid.stream.queues.queue import QueuePosition, Record
+from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -139,7 +140,7 @@ class Provider:
 
     Args:
         queues: Queues of `routes`, by name. The provider closes them.
-        schema: Columns of the rows.
+        columns: Columns of the rows.
         routes: Mapping from rows to queues, and from target models to queues.
         letters: File for bad rows, and for rows without a queue. The caller closes it.
         length: Rule for the number of rows in a lease. Default `LeaseLength()`.
@@ -150,7 +151,7 @@ class Provider:
     def __init__(
         self,
         queues: Mapping[str, ServedQueue],
-        schema: pa.Schema,
+        columns: RowColumns,
         routes: Routes,
         letters: DeadLetters,
         *,
@@ -158,7 +159,7 @@ class Provider:
         own: Mapping[str, str] | None = None,
     ) -> None:
         self._queues = queues
-        self._schema = schema
+        self._columns = columns
         self._routes = routes
         self._letters = letters
         self._length = length or LeaseLength()
@@ -189,15 +190,16 @@ class Provider:
                 number.
             OSError: The file of bad rows cannot be written.
         """
-        decoded = rows.decode(record, self._schema)
+        decoded = rows.decode(record, self._columns)
         dealt, lost = self._routes.deal(decoded.batch)
         source = f"producer {producer}"
-        for row, reason in decoded.bad:
-            self._letters.add(source, QueuePosition(number, row), reason, record.payload)
+        for bad in decoded.bad:
+            self._letters.add(source, QueuePosition(number, bad.number), bad.reason, bad.payload)
         for row in lost.tolist():
             at = QueuePosition(number, int(decoded.numbers[row]))
             reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
-            self._letters.add(source, at, reason, record.payload)
+            payload = rows.encode(decoded.batch.slice(row, 1)).payload
+            self._letters.add(source, at, reason, payload)
         return sum(
             batch.num_rows
             * self._queues[name].put([Numbered(producer, number, rows.encode(batch))])

@@ -70,7 +70,7 @@ class DeadLetters:
             queue: Name of the queue, or of another source.
             position: Position of the row.
             reason: Description of the fault.
-            payload: Payload of the record that contains the row.
+            payload: The row, as the payload of a record; or a whole record that cannot be read.
 
         Raises:
             DataError: The file now has more rows than the limit. This row is written all the same.

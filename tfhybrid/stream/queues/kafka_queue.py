@@ -268,7 +268,11 @@ class KafkaQueue(Queue):
 
 
 def _record(message: _Message) -> Record:
-    headers = {name: (value or b"").decode() for name, value in message.headers() or ()}
+    # Headers of other producers may have any bytes.
+    headers = {
+        name: (value or b"").decode(errors="backslashreplace")
+        for name, value in message.headers() or ()
+    }
     return Record(message.value() or b"", headers)
 
 
@@ -282,13 +286,14 @@ def settings_of(text: str) -> tuple[str, str, int]:
         The addresses of the servers, the topic, and the number of the partition.
 
     Raises:
-        ConfigError: The address has another form.
-        ValueError: The partition is not a number.
+        ConfigError: The address has another form, or the partition is not a number.
     """
     parts = text.removeprefix("kafka://").split("/")
-    if not text.startswith("kafka://") or len(parts) not in (2, 3) or not all(parts):
+    number = parts[2] if len(parts) == 3 else "0"
+    is_number = number.isascii() and number.isdecimal()
+    if not (text.startswith("kafka://") and len(parts) in (2, 3) and all(parts) and is_number):
         raise ConfigError(
             "The address of a Kafka queue must have the form kafka://HOST:PORT/TOPIC[/PARTITION]. "
             f"Received: {text!r}"
         )
-    return parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0
+    return parts[0], parts[1], int(number)

@@ -14,6 +14,7 @@ from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.queue import Queue, QueuePosition, Record
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
 
 # Number of offsets searched first for the last record. Not every offset has a record.
 _LAST_RECORDS = 64
@@ -64,7 +65,8 @@ class Join:
         columns: Names of the columns. Default `JoinColumns()`.
 
     Raises:
-        ConfigError: The schema lacks id or time, or the window is negative.
+        ConfigError: The schema lacks id or time, the type of time is not an integer, a type is not
+            supported, or the window is negative.
         KeyError: The last record of `joined` was not written by a join.
         StreamError: A queue cannot be read; a `PositionLostError` if it no longer has the clicks
             that the join needs again.
@@ -84,14 +86,21 @@ class Join:
     ) -> None:
         self._columns = columns or JoinColumns()
         names = self._columns
-        if names.id not in schema.names or names.time not in schema.names or window < 0:
+        if {names.id, names.time} - set(schema.names) or window < 0:
             raise ConfigError(
                 f"A label join needs columns '{names.id}' and '{names.time}', and a window of at "
                 f"least 0. Received: {schema.names}, window={window}"
             )
-        click = pa.schema([schema.field(names.id).with_nullable(True), schema.field(names.time)])
-        self._impressions = QueueReader(impressions, schema, letters)
-        self._clicks = QueueReader(clicks, click, letters)
+        time = schema.field(names.time).with_nullable(False)  # a row without a time is bad
+        if not pa.types.is_integer(time.type):
+            raise ConfigError(
+                f"The times of a label join are integers. Received: '{time.name}' of type "
+                f"{time.type}"
+            )
+        impression = schema.set(schema.get_field_index(names.time), time)
+        click = pa.schema([schema.field(names.id).with_nullable(True), time])
+        self._impressions = QueueReader(impressions, RowColumns.of(impression), letters)
+        self._clicks = QueueReader(clicks, RowColumns.of(click), letters)
         self._joined = joined
         self._window = window
         self._lateness = lateness

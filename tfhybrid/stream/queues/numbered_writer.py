@@ -130,9 +130,10 @@ class NumberedWriter:
         while self._read_to < end:
             chunk = self.queue.read(self._read_to, wait_seconds=1.0)
             for _, record in chunk.records:
-                if PRODUCER in record.attributes:
-                    producer = record.attributes[PRODUCER]
-                    self._numbers[producer] = int(record.attributes[NUMBER])
+                number = record.attributes.get(NUMBER, "")
+                # Records of other producers may have attributes of these names.
+                if PRODUCER in record.attributes and number.isascii() and number.isdecimal():
+                    self._numbers[record.attributes[PRODUCER]] = int(number)
             self._read_to = chunk.next_offset
 
     def _load(self) -> None:

@@ -27,7 +27,6 @@ def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
         UnsupportedError: The address is Kafka's, and confluent-kafka is not installed.
         CorruptFileError: The queue shall be written, and its newest file is damaged.
         OSError: The queue shall be written, and its directory cannot be.
-        ValueError: The partition of a Kafka queue is not a number.
         confluent_kafka.KafkaException: librdkafka refuses a setting.
 
     Example:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError, PositionLostError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.decoded_rows import DecodedRows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
-from tfhybrid.stream.queues.rows import DecodedRows
+from tfhybrid.stream.queues.row_columns import RowColumns
 
 _log = logging.getLogger("tfhybrid.stream")
 
@@ -26,7 +27,7 @@ class Taken:
 
     Args:
         end: Position after the last row read, good or bad.
-        batch: Good rows, with the columns of the schema.
+        batch: Good rows, with the declared columns.
     """
 
     end: QueuePosition
@@ -40,7 +41,7 @@ class QueueReader:
 
     Args:
         queue: Queue to read.
-        schema: Columns that each row must have, with their types.
+        columns: Columns of a row.
         letters: File for bad rows; `None` if another process reports them.
         on_lost: Behavior if retention has removed the rows to read: `"raise"`, or `"skip"` to
             read from the oldest record that is kept. Default `"raise"`.
@@ -52,7 +53,7 @@ class QueueReader:
     def __init__(
         self,
         queue: Queue,
-        schema: pa.Schema,
+        columns: RowColumns,
         letters: DeadLetters | None,
         *,
         on_lost: str = "raise",
@@ -60,7 +61,7 @@ class QueueReader:
         if on_lost not in ("raise", "skip"):
             raise ConfigError(f"on_lost must be 'raise' or 'skip'. Received: {on_lost!r}")
         self._queue = queue
-        self._schema = schema
+        self._columns = columns
         self._letters = letters
         self._skips = on_lost == "skip"
         # By the offset requested: the offset of the record found there or after it, and its rows.
@@ -110,7 +111,7 @@ class QueueReader:
             )
         if position == begin:
             return None
-        return Taken(position, _joined(parts, self._schema))
+        return Taken(position, _joined(parts, self._columns.schema))
 
     def _record_at(self, position: QueuePosition) -> tuple[int, DecodedRows] | None:
         """Returns the offset and rows of the first record at or after a position's offset."""
@@ -129,11 +130,11 @@ class QueueReader:
             _log.warning("%s. Skipping to offset %d", error, begin)
             chunk = self._queue.read(begin, max_records=_RECORDS_AT_ONCE)
         for offset, record in chunk.records:
-            decoded = rows.decode(record, self._schema)
+            decoded = rows.decode(record, self._columns)
             if self._letters is not None:
-                for row, reason in decoded.bad:
-                    at = QueuePosition(offset, row)
-                    self._letters.add(self._queue.name, at, reason, record.payload)
+                for row in decoded.bad:
+                    at = QueuePosition(offset, row.number)
+                    self._letters.add(self._queue.name, at, row.reason, row.payload)
             self._cache[requested] = offset, decoded
             requested = offset + 1
         while len(self._cache) > _CACHED_RECORDS:

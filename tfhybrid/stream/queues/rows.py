@@ -1,39 +1,33 @@
 """The encoding of rows in records: decodes JSON or Arrow to the declared columns.
 
-A record's payload is a JSON object (a row), a JSON list of objects (rows), or an Arrow IPC stream.
+A record's payload is a JSON object (a row), a JSON list of objects (rows), an Arrow IPC stream, or
+lines of JSON objects, which `of_lines` makes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tfhybrid.stream.queues import checked_array
+from tfhybrid.stream.queues.decoded_rows import BadRow, DecodedRows, selected, shown
 from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.row_columns import RowColumns
 
 # Errors that json and pyarrow raise for a malformed payload.
 _BAD = (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError, pa.ArrowException)
 
-
-@dataclasses.dataclass(frozen=True)
-class DecodedRows:
-    """The rows of a record.
-
-    Args:
-        batch: Good rows, with the declared columns.
-        numbers: Number in the record of each row of `batch`, int64, ascending.
-        count: Number of rows in the record, good and bad. An unreadable record counts as one row.
-        bad: Number of each bad row, and the description of its fault. Default none.
-    """
-
-    batch: pa.RecordBatch
-    numbers: np.ndarray
-    count: int
-    bad: tuple[tuple[int, str], ...] = ()
+_FORMAT = "format"
+_LINES = "lines"
+# Text between lines that are parsed together. No line can have it, so a line that is malformed
+# cannot make a whole with the next one.
+_BETWEEN = json.dumps(secrets.token_hex(8))
+_LONGEST_INTEGER = 4000  # digits; Python refuses to convert more than 4300
 
 
 def encode(batch: pa.RecordBatch, **attributes: str) -> Record:
@@ -52,122 +46,203 @@ def encode(batch: pa.RecordBatch, **attributes: str) -> Record:
     return Record(sink.getvalue().to_pybytes(), attributes)
 
 
-def decode(record: Record, schema: pa.Schema) -> DecodedRows:
+def of_lines(lines: Sequence[bytes]) -> Record:
+    """Returns a record of lines, of which a malformed one is one bad row.
+
+    Args:
+        lines: Texts without line breaks, each of which should be a JSON object.
+    """
+    return Record(b"\n".join(lines), {_FORMAT: _LINES})
+
+
+def decode(record: Record, columns: RowColumns) -> DecodedRows:
     """Decodes the rows of a record. Never raises for bad data: bad rows are listed in the result.
 
-    A row is bad if a column is missing, has another type, or is null although the schema does not
-    allow it. Columns that are not in the schema are dropped.
+    Whether a row is bad depends on the row alone: a column has no value although it must have one,
+    or a value that `tfhybrid.values.check` refuses. Columns that are not declared are dropped.
 
     Args:
         record: Record whose payload is JSON or an Arrow IPC stream.
-        schema: The declared columns.
+        columns: The declared columns.
 
     Returns:
-        The good rows, and the numbers and faults of the bad ones.
+        The good rows, and the bad ones with their faults.
 
     Example:
 
-    >>> schema = pa.schema([pa.field("item", pa.int64(), nullable=False)])
-    >>> rows = decode(Record(b'[{"item": 7}, {"item": "seven"}]'), schema)
-    >>> rows.batch.to_pylist(), [number for number, _ in rows.bad]
+    >>> columns = RowColumns.read({"item": "int64"})
+    >>> rows = decode(Record(b'[{"item": 7}, {"item": "seven"}]'), columns)
+    >>> rows.batch.to_pylist(), [row.number for row in rows.bad]
     ([{'item': 7}], [1])
     """
+    payload = record.payload
     try:
-        if record.payload.lstrip()[:1] in (b"{", b"["):
-            return _from_json(json.loads(record.payload), schema)
-        return _from_arrow(record.payload, schema)
+        if record.attributes.get(_FORMAT) == _LINES:
+            return _from_lines(payload.split(b"\n"), columns)
+        if payload.lstrip()[:1] in (b"{", b"["):
+            value = _parsed(payload)
+            return _of_rows(value if isinstance(value, list) else [value], columns)
+        return _from_arrow(payload, columns)
     except _BAD as error:
-        empty = pa.RecordBatch.from_pylist([], schema=schema)
-        return DecodedRows(empty, np.empty(0, np.int64), 1, ((0, _reason(error)),))
+        batch = pa.RecordBatch.from_pylist([], schema=columns.schema)
+        bad = BadRow(0, f"{type(error).__name__}: {error}", payload)
+        return DecodedRows(batch, np.empty(0, np.int64), 1, (bad,))
 
 
-def _from_json(value: Any, schema: pa.Schema) -> DecodedRows:
-    rows = value if isinstance(value, list) else [value]
+def _parsed(text: bytes) -> Any:
     try:
-        return _checked(_batch(rows, schema))
+        return json.loads(text)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # an integer with more digits than Python converts, in one row
+        return json.loads(text, parse_int=_integer)
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) < _LONGEST_INTEGER else float(digits)
+
+
+def _from_lines(lines: list[bytes], columns: RowColumns) -> DecodedRows:
+    """Returns the rows of lines, which are parsed one by one only if one is malformed."""
+    faults: dict[int, str] = {}
+    values = _parsed_together(lines)
+    if values is None:
+        values = []
+        for number, line in enumerate(lines):
+            try:
+                values.append(_parsed(line))
+            except _BAD as error:
+                values.append(None)
+                faults[number] = f"{type(error).__name__}: {error}"
+    if not any(isinstance(value, dict) for value in values):  # one fault, not one of each line
+        raise ValueError(
+            f"Expected lines of JSON objects. Received: {len(lines)} lines, the first "
+            f"{shown(lines[0])}"
+        )
+    return _of_rows(values, columns, faults, lines)
+
+
+def _parsed_together(lines: Sequence[bytes]) -> list[Any] | None:
+    """Returns the value of each line; `None` if a line is malformed."""
+    try:
+        values = _parsed(b"[" + f",{_BETWEEN},".encode().join(lines) + b"]")
+        whole = set(values[1::2]) <= {json.loads(_BETWEEN)}
     except _BAD:
-        return _one_by_one(rows, schema)
+        return None
+    return values[::2] if whole and len(values) == 2 * len(lines) - 1 else None
 
 
-def _one_by_one(rows: Sequence[Any], schema: pa.Schema) -> DecodedRows:
-    good, bad = [], []
-    for number, row in enumerate(rows):
-        try:
-            checked = _checked(_batch([row], schema))
-        except _BAD as error:
-            bad.append((number, _reason(error)))
-            continue
-        if checked.bad:
-            bad.append((number, checked.bad[0][1]))
-        else:
-            good.append(number)
-    batch = _batch([rows[number] for number in good], schema)
-    return DecodedRows(batch, np.array(good, np.int64), len(rows), tuple(bad))
+def _of_rows(
+    rows: list[Any],
+    columns: RowColumns,
+    faults: Mapping[int, str] | None = None,
+    texts: Sequence[bytes] | None = None,
+) -> DecodedRows:
+    """Returns the rows of parsed JSON.
+
+    Args:
+        rows: Parsed rows; those that are no objects are bad.
+        columns: The declared columns.
+        faults: Reason for each row that could not be parsed, by number. Default none.
+        texts: JSON texts of the rows, to tell the bad ones. By default they are written again.
+    """
+    objects, others = rows, None
+    if set(map(type, rows)) - {dict}:
+        others = np.fromiter((type(row) is not dict for row in rows), bool, len(rows))
+        objects = [{} if bad else row for row, bad in zip(rows, others, strict=True)]
+    checked = []
+    for declared in columns.declared:
+        name = declared.field.name
+        checked.append(checked_array.of_python(declared, [row.get(name) for row in objects]))
+
+    def other(number: int) -> str:
+        kind = type(rows[number]).__name__
+        fault = (faults or {}).get(number)
+        return fault or f"A row must be a JSON object. Received: {kind}"
+
+    return selected(
+        columns,
+        checked,
+        len(rows),
+        lambda declared, number: objects[number].get(declared.field.name),
+        lambda number: texts[number] if texts else json.dumps(rows[number]).encode(),
+        None if others is None else (others, other),
+    )
 
 
-def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    for row in rows:
-        if not isinstance(row, dict):
-            raise TypeError(f"A row must be a JSON object. Received: {type(row).__name__}")
-    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _column(values: list[Any], field: pa.Field) -> pa.Array:
-    """Converts values to the declared type; rejects text as a number, and 1.5 as an integer."""
-    column = pa.array(values)
-    leaf, declared = _leaf(column.type), _leaf(field.type)
-    if _is_text(leaf) != _is_text(declared) and not pa.types.is_null(leaf):
-        raise TypeError(f"Column '{field.name}' must be {field.type}. Received: {column.type}")
-    return column.cast(field.type)
-
-
-def _leaf(dtype: pa.DataType) -> pa.DataType:
-    while pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
-        dtype = dtype.value_type
-    return dtype
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
-
-
-def _from_arrow(payload: bytes, schema: pa.Schema) -> DecodedRows:
-    with pa.ipc.open_stream(payload) as reader:
-        table = reader.read_all()
-    missing = [name for name in schema.names if name not in table.column_names]
+def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            batches, names = [*reader], reader.schema.names
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"Expected JSON objects or an Arrow IPC stream. Received: {shown(payload)} ({error})"
+        ) from error
+    missing = [name for name in columns.schema.names if names.count(name) != 1]
     if missing:
-        raise ValueError(f"Columns {missing} are missing. Received: {table.column_names}")
-    table.validate(full=True)  # the payload is untrusted, and Arrow reads values without checks
-    columns = [_whole(table[field.name].cast(field.type)) for field in schema]
-    return _checked(pa.RecordBatch.from_arrays(columns, schema=schema))
+        raise ValueError(f"Columns {missing} are missing or there twice. Received: {names}")
+    # The payload is untrusted, and Arrow reads values without checks.
+    places = [names.index(name) for name in columns.schema.names]
+    arrays = [_valid_columns(batch, places) for batch in batches]
+    if len(arrays) == 1:
+        count, whole = batches[0].num_rows, arrays[0]
+    else:
+        count = sum(batch.num_rows for batch in batches)
+        whole = [_joined(chunks) for chunks in zip(*arrays, strict=True)]
+        whole = whole or [pa.nulls(0) for _ in columns.declared]
+    checked = [
+        checked_array.of_arrow(declared, array)
+        for declared, array in zip(columns.declared, whole, strict=True)
+    ]
+
+    def payload_of(number: int) -> bytes:
+        row = [array.slice(number, 1) for array in whole]
+        return encode(pa.RecordBatch.from_arrays(row, names=columns.schema.names)).payload
+
+    of_name = dict(zip(columns.schema.names, whole, strict=True))
+    return selected(
+        columns,
+        checked,
+        count,
+        lambda declared, number: of_name[declared.field.name][number].as_py(),
+        payload_of,
+    )
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Returns a column as one array. Does not copy a column that has one chunk."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+def _valid_columns(batch: pa.RecordBatch, places: Sequence[int]) -> list[pa.Array]:
+    """Returns columns of a batch; their texts are bytes if one is not UTF-8."""
+    arrays = [batch.column(place) for place in places]
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return [_valid(array) for array in arrays]
+    return arrays
 
 
-def _checked(batch: pa.RecordBatch) -> DecodedRows:
-    """Separates the rows that have a null in a column that does not allow it."""
-    good = np.ones(batch.num_rows, bool)
-    reasons: dict[int, str] = {}
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            null = column.is_null().to_numpy(zero_copy_only=False)
-            for number in np.flatnonzero(null & good).tolist():
-                reasons[number] = f"Column '{field.name}' has no value"
-            good &= ~null
-    numbers = np.flatnonzero(good)
-    kept = batch if good.all() else batch.take(pa.array(numbers))
-    return DecodedRows(kept, numbers, batch.num_rows, tuple(sorted(reasons.items())))
+def _valid(array: pa.Array) -> pa.Array:
+    """Returns a valid array, or its texts as bytes."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        binary = _BINARY.get(array.type)
+        if binary is None:
+            raise
+        array = array.view(binary)
+        array.validate(full=True)
+    return array
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+_BINARY = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.list_(pa.string()): pa.list_(pa.binary()),
+}
+
+
+def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    if len({chunk.type for chunk in chunks}) > 1:  # texts, of which some are not UTF-8
+        chunks = [chunk.view(_BINARY.get(chunk.type, chunk.type)) for chunk in chunks]
+    return pa.concat_arrays(chunks)
 
 
 def batch_of(payload: bytes) -> pa.RecordBatch:

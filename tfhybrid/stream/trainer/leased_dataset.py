@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 from tfhybrid.data.samples.generated import generated
@@ -30,7 +31,7 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
             no more rows and does not wait for them; otherwise it blocks until there are rows.
 
     Raises:
-        ConfigError: The stream has no such column.
+        ConfigError: The stream has no such column, or a row may lack its value, and it is no list.
 
     Example:
 
@@ -44,6 +45,8 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
             "features and label must be columns of the stream. Its columns are "
             f"{leases.schema.names}. Received: {missing}"
         )
+    for name in (*features, label):
+        _check_complete(leases.schema.field(name))
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
         while (batch := leases.batch()) is not None:
@@ -59,6 +62,16 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
     # A batch prefetched before `Leases.trained` is called would repeat the one in training.
     options.experimental_optimization.inject_prefetch = False
     return result.with_options(options)
+
+
+def _check_complete(field: pa.Field) -> None:
+    if field.nullable and not pa.types.is_list(field.type):
+        raise ConfigError(
+            f"Column {field.name!r} must have a value in each row, because a tensor has no missing "
+            f"ones. Declare it in stream.yaml as {field.type}, without ?, and rows without a value "
+            f"are bad rows; or as {{type: {field.type}, missing: VALUE}}. "
+            f"Received: {field.type}?"
+        )
 
 
 def _signature(dtype: pa.DataType) -> Any:
@@ -77,12 +90,12 @@ def tensor_of(column: pa.Array) -> Any:
     """Returns an Arrow column as a tensor, `[n]`; a column of lists as a ragged tensor.
 
     Args:
-        column: Numbers, strings or lists of numbers.
+        column: Numbers, strings or lists of them. A null list is an empty one.
     """
     if pa.types.is_list(column.type):
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
         return tf.RaggedTensor.from_row_lengths(
-            column.flatten().to_numpy(zero_copy_only=False),
-            column.value_lengths().to_numpy(zero_copy_only=False).astype("int64"),
+            tensor_of(column.flatten()), lengths.to_numpy(zero_copy_only=False).astype("int64")
         )
     if pa.types.is_string(column.type):
         return tf.constant(column.to_pylist(), tf.string)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.weights.lease import Lease
 
 
@@ -20,12 +21,12 @@ class LeasedRows:
 
     Args:
         address_of: Function that returns the address of a queue, by its name.
-        schema: Columns of the rows.
+        columns: Columns of the rows.
     """
 
-    def __init__(self, address_of: Callable[[str], str], schema: pa.Schema) -> None:
+    def __init__(self, address_of: Callable[[str], str], columns: RowColumns) -> None:
         self._address_of = address_of
-        self._schema = schema
+        self._columns = columns
         self._readers: dict[str, QueueReader] = {}
 
     def read(self, queue: str, lease: Lease) -> pa.RecordBatch:
@@ -45,7 +46,7 @@ class LeasedRows:
         """
         if queue not in self._readers:
             address = self._address_of(queue)
-            self._readers[queue] = QueueReader(open_queue(address), self._schema, None)
+            self._readers[queue] = QueueReader(open_queue(address), self._columns, None)
         taken = self._readers[queue].take(lease.begin, lease.rows, lease.end)
         count = 0 if taken is None else taken.batch.num_rows
         if taken is None or count != lease.rows:

@@ -88,7 +88,7 @@ class Leases:
         self.schema = settings.schema
         self.model = model
         self.trainer = trainer or stream_trainer()
-        self._rows = LeasedRows(settings.queue_address, self.schema)
+        self._rows = LeasedRows(settings.queue_address, settings.row_columns)
         self._provider = settings.remote_provider(self.trainer)
         self.push = push
         self._direct = direct

@@ -29,6 +29,7 @@ from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.numbered_writer import NumberedWriter
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
@@ -40,6 +41,7 @@ SCHEMA = pa.schema(
         pa.field("slot", pa.string(), nullable=False),
     ]
 )
+COLUMNS = RowColumns.of(SCHEMA)
 ROUTES = Routes(
     ("medium", "slot"),
     {"video/top": "video", "video/side": "video", "news/top": "news"},
@@ -84,11 +86,11 @@ class Site:
             queues[name] = ServedQueue(
                 name,
                 NumberedWriter(queue, self.folder / f"{name}.json"),
-                QueueReader(queue, SCHEMA, letters, on_lost=on_lost),
+                QueueReader(queue, COLUMNS, letters, on_lost=on_lost),
                 weights,
                 **served,
             )
-        self.provider = Provider(queues, SCHEMA, ROUTES, letters, **choices)
+        self.provider = Provider(queues, COLUMNS, ROUTES, letters, **choices)
         return self.provider
 
     def close(self) -> None:
@@ -266,7 +268,7 @@ def test_rows_that_retention_has_removed(site: Site, on_lost: str):
     assert site.train("video-model", work)
     assert site.models["video-model"].standing() == {"video": ((5, 0), 0)}
     with pytest.raises(ConfigError, match="'raise' or 'skip'"):
-        QueueReader(None, SCHEMA, None, on_lost="ignore")
+        QueueReader(None, COLUMNS, None, on_lost="ignore")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -334,12 +336,12 @@ def test_a_trainer_that_reads_its_leases_itself(site: Site):
     queue = LogQueue(site.folder / "video")
     provider.put("web", 0, _record(range(3)))
     provider.put("web", 1, _record(range(3, 9)))
-    leased = LeasedRows(lambda name: str(site.folder / name), SCHEMA)
+    leased = LeasedRows(lambda name: str(site.folder / name), COLUMNS)
     for number in range(3):
         work = provider.lease(_request(number))
         assert leased.read(work.queue, work.lease).equals(work.batch)
     assert queue.end() == 2
     provider.put("web", 2, _record(range(2), "news"))
-    elsewhere = LeasedRows(lambda _: str(site.folder / "news"), SCHEMA)
+    elsewhere = LeasedRows(lambda _: str(site.folder / "news"), COLUMNS)
     with pytest.raises(LeaseRefusedError, match=r"has 4 rows. Received: 2 in .*news"):
         elsewhere.read("video", dataclasses.replace(work.lease, rows=4, begin=QueuePosition(0, 0)))

@@ -17,6 +17,7 @@ from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.label_join import Join
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.row_columns import RowColumns
 
 SCHEMA = pa.schema(
     [
@@ -43,7 +44,7 @@ class Stream:
             self.impressions,
             self.clicks,
             self.joined,
-            SCHEMA,
+            choices.pop("schema", SCHEMA),
             **{"window": WINDOW, "letters": letters, **choices},
         )
 
@@ -51,7 +52,8 @@ class Stream:
         queue.append([Record(json.dumps(list(found)).encode())])
 
     def labels(self) -> list[tuple[str, float]]:
-        batches = [rows.decode(record, LABELLED).batch for record in read_all(self.joined)]
+        columns = RowColumns.of(LABELLED)
+        batches = [rows.decode(record, columns).batch for record in read_all(self.joined)]
         return [(row["id"], row["label"]) for batch in batches for row in batch.to_pylist()]
 
 
@@ -106,7 +108,20 @@ def test_bad_rows_are_put_aside(stream: Stream):
     assert len((stream.folder / "bad.jsonl").read_text().splitlines()) == 2
 
 
+def test_rows_without_a_time_are_bad_though_the_schema_allows_nulls(stream: Stream):
+    times = pa.schema([("id", pa.string()), ("time", pa.int64()), ("item", pa.int64())])
+    shown = [_impression("a", 100), {"id": "b", "time": None}, _impression("c", 7.5)]
+    stream.put(stream.impressions, *shown, _impression("d", 101))
+    stream.put(stream.clicks, {"id": "a", "time": None}, {"id": "a", "time": 101}, {"time": 200})
+    assert stream.join(schema=times).run_once() == 2
+    assert stream.labels() == [("a", 1), ("d", 0)]
+    assert len((stream.folder / "bad.jsonl").read_text().splitlines()) == 3
+
+
 def test_what_cannot_be(stream: Stream):
+    times = SCHEMA.set(1, pa.field("time", pa.float64()))
+    with pytest.raises(ConfigError, match="times of a label join are integers"):
+        stream.join(schema=times)
     with pytest.raises(ConfigError, match="needs columns 'id' and 'time'"):
         stream.join(window=-1)
 

@@ -15,6 +15,7 @@ from tfhybrid.errors import CorruptFileError, DataError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.queue import QueuePosition, Record
+from tfhybrid.stream.queues.row_columns import RowColumns
 
 SCHEMA = pa.schema(
     [
@@ -23,6 +24,7 @@ SCHEMA = pa.schema(
         pa.field("tags", pa.list_(pa.int64())),
     ]
 )
+COLUMNS = RowColumns.of(SCHEMA)
 GOOD = {"item": -(2**63), "price": 0.5, "tags": [1, 2]}
 
 
@@ -32,8 +34,8 @@ def _json(value: object) -> Record:
 
 @pytest.mark.parametrize("value", [GOOD, [GOOD], [GOOD, GOOD]], ids=["row", "one", "two"])
 def test_json_and_arrow_say_the_same(value: object):
-    decoded = rows.decode(_json(value), SCHEMA)
-    again = rows.decode(rows.encode(decoded.batch), SCHEMA)
+    decoded = rows.decode(_json(value), COLUMNS)
+    again = rows.decode(rows.encode(decoded.batch), COLUMNS)
     assert decoded.batch.equals(again.batch)
     assert decoded.batch.to_pylist() == (value if isinstance(value, list) else [value])
     assert decoded.count == again.count == decoded.batch.num_rows
@@ -45,28 +47,28 @@ def test_json_and_arrow_say_the_same(value: object):
     ids=str,
 )
 def test_a_bad_row_is_named_and_the_others_are_kept(bad: object):
-    decoded = rows.decode(_json([GOOD, bad, GOOD]), SCHEMA)
+    decoded = rows.decode(_json([GOOD, bad, GOOD]), COLUMNS)
     assert decoded.batch.to_pylist() == [GOOD, GOOD]
     assert decoded.numbers.tolist() == [0, 2]
     assert decoded.count == 3
-    assert [number for number, _ in decoded.bad] == [1]
+    assert [row.number for row in decoded.bad] == [1]
 
 
 def test_arrow_with_a_null_a_missing_column_and_another_type():
     batch = pa.RecordBatch.from_pylist([{"item": 1}, {"item": None}, {"item": 3}])
-    assert rows.decode(rows.encode(batch), SCHEMA).bad[0][1].startswith("ValueError: Columns")
+    assert rows.decode(rows.encode(batch), COLUMNS).bad[0].reason.startswith("ValueError: Columns")
     whole = pa.RecordBatch.from_pylist([{**GOOD, "item": item, "more": 1} for item in (1, None, 3)])
-    decoded = rows.decode(rows.encode(whole), SCHEMA)
+    decoded = rows.decode(rows.encode(whole), COLUMNS)
     assert decoded.batch["item"].to_pylist() == [1, 3]
     assert decoded.numbers.tolist() == [0, 2]
     text = pa.RecordBatch.from_pylist([{**GOOD, "item": "seven"}])
-    assert rows.decode(rows.encode(text), SCHEMA).count == 1
+    assert rows.decode(rows.encode(text), COLUMNS).count == 1
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_good_or_bad(payload: bytes):
-    decoded = rows.decode(Record(payload), SCHEMA)
+    decoded = rows.decode(Record(payload), COLUMNS)
     assert decoded.batch.num_rows + len(decoded.bad) == decoded.count
 
 
@@ -76,13 +78,13 @@ def test_a_damaged_arrow_record_harms_nobody(place: int, value: int):
     batch = pa.RecordBatch.from_pylist([GOOD] * 3, schema=SCHEMA)
     payload = bytearray(rows.encode(batch).payload)
     payload[place % len(payload)] = value
-    decoded = rows.decode(Record(bytes(payload)), SCHEMA)
+    decoded = rows.decode(Record(bytes(payload)), COLUMNS)
     assert decoded.batch.num_rows + len(decoded.bad) == decoded.count
 
 
 def test_numbers_are_int64():
-    assert rows.decode(_json([]), SCHEMA).numbers.dtype == np.int64
-    assert rows.decode(_json([]), SCHEMA).count == 0
+    assert rows.decode(_json([]), COLUMNS).numbers.dtype == np.int64
+    assert rows.decode(_json([]), COLUMNS).count == 0
 
 
 def test_dead_letters_are_written_once_and_counted(tmp_path: Path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from tensorflow import keras
@@ -18,7 +20,8 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.dense_states import dense_states
-from tfhybrid.stream.queues.queue import QueuePosition
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.trainer.online import dense_variables
 from tfhybrid.stream.weights.model_spec import (
@@ -40,7 +43,7 @@ def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
 
 def _batches(site: Site):
     """The rows of the queue in batches, for training without a stream."""
-    queue = QueueReader(site.queue("video"), site.settings.schema, None)
+    queue = QueueReader(site.queue("video"), site.settings.row_columns, None)
     begin = QueuePosition(0, 0)
     batches = []
     while (taken := queue.take(begin, 16)) is not None:
@@ -260,6 +263,59 @@ def test_a_gradient_that_is_not_finite(site: Site):
     model.fit(data, callbacks=[tfhybrid.stream.Online(leases, tables=TABLES)], verbose=0)
     _, updates = replayed(site.journal)
     assert [(update.rows, len(update.keys["items"])) for update in updates] == [(16, 0)] * 2
+
+
+GOOD = {"item": 7, "history": [1, 2], "medium": "video", "label": 1.0}
+BAD = [
+    {"history": [1, None]},
+    {"history": None},
+    {"history": [True]},
+    {"label": float("nan")},
+    {"label": float("-inf")},
+    {"label": 1e39},
+    {"label": None},
+    {"item": True},
+    {"item": 7.5},
+    {"item": 2.0**53},
+    {"item": 2**63},
+]
+
+
+@pytest.mark.parametrize("push", ["deltas", "gradients"])
+def test_a_bad_row_costs_one_row_and_no_trainer(site: Site, push: str):
+    found = [row for bad in BAD for row in (GOOD, {**GOOD, **bad}, {**GOOD, "item": 7.0})]
+    assert site.provider.put("web", 0, Record(json.dumps(found).encode())) == 2 * len(BAD)
+    prices = pa.array([1.0] * 20 + [2.0**53, 7.5], pa.float64())
+    batch = pa.RecordBatch.from_pylist([GOOD] * 22).set_column(0, "item", prices)
+    assert site.provider.put("web", 1, rows.encode(batch)) == 20
+    _train(site, push=push)
+    _, _, updates = read_journal(site.journal)
+    assert sum(update.rows for update in updates) == 2 * len(BAD) + 20
+    letters = (Path(site.settings.folder) / "bad-rows.jsonl").read_text().splitlines()
+    told = [(letter["offset"], letter["row"]) for letter in map(json.loads, letters)]
+    assert told == [*((0, 3 * number + 1) for number in range(len(BAD))), (1, 20), (1, 21)]
+
+
+def test_a_list_that_may_be_missing_is_an_empty_bag_and_other_values_must_be_there(
+    tmp_path: Path, shm_directory: Path, job: None
+):
+    columns = {"item": "int64", "history": "list<int64>?", "medium": "string", "label": "float32"}
+    columns |= {"price": "float32?", "age": {"type": "int64", "missing": 0}}
+    site = Site(tmp_path, shm_directory, columns=columns)
+    found = [GOOD, {**GOOD, "history": None}, {"item": 1, "medium": "video", "label": 0}]
+    assert site.provider.put("web", 0, Record(json.dumps(found).encode())) == 3
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False)
+    with pytest.raises(ConfigError, match=r"'price' must have a value.*float, without \?"):
+        tfhybrid.stream.dataset(leases, features=["item", "price"], label="label")
+    for features, _ in tfhybrid.stream.dataset(leases, features=["history", "age"], label="label"):
+        assert features["history"].to_list() == [[1, 2], [], []]
+        assert features["age"].numpy().tolist() == [0, 0, 0]
+        break
+    leases.leave()
+    _train(site)
+    _, _, updates = read_journal(site.journal)
+    assert sum(update.rows for update in updates) == 3
+    site.close()
 
 
 def test_what_cannot_be(site: Site):

@@ -25,6 +25,7 @@ from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.numbered_writer import NumberedWriter
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.sync_unit.target_model import Submitted, TargetModel
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
@@ -63,13 +64,13 @@ def _provider(
     served = ServedQueue(
         "clicks",
         NumberedWriter(queue, folder / "producers.json"),
-        QueueReader(queue, SCHEMA, letters),
+        QueueReader(queue, RowColumns.of(SCHEMA), letters),
         {"ads": model},
         staleness=staleness,
         seconds=60.0,
     )
     length = length or LeaseLength(rows=8)
-    provider = Provider({"clicks": served}, SCHEMA, ROUTES, letters, length=length)
+    provider = Provider({"clicks": served}, RowColumns.of(SCHEMA), ROUTES, letters, length=length)
     random = np.random.default_rng(1)
     items = random.integers(0, ITEMS, count)
     labels = (items + random.integers(0, 9, count)) % 2

@@ -1,0 +1,144 @@
+"""Checked columns as Arrow arrays of the declared type."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.stream.queues.row_columns import RowColumn
+from tfhybrid.values import Checked, Reason, check, fits_as_it_is
+
+# Errors that pyarrow raises for Python values that have no common type.
+_NO_TYPE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
+
+
+class CheckedArray(NamedTuple):
+    """A column of rows in its declared type.
+
+    Attributes:
+        array: Values. Those of bad rows mean nothing.
+        reasons: `Reason` of each row, uint8 `[n]`; `None` if all rows are good.
+    """
+
+    array: pa.Array
+    reasons: np.ndarray | None = None
+
+
+def of_python(declared: RowColumn, values: list[Any]) -> CheckedArray:
+    """Checks and converts Python values, one for each row.
+
+    Args:
+        declared: Column of the values.
+        values: Values as JSON has them; `None` for a missing one.
+    """
+    try:
+        array = pa.array(values)
+    except _NO_TYPE:
+        return _converted(declared, values)
+    if declared.column.whole and pa.types.is_floating(_leaf(array.type)):
+        # Arrow has made floats of what may be integers, and of true and false.
+        return _converted(declared, values)
+    return of_arrow(declared, array)
+
+
+def of_arrow(declared: RowColumn, array: pa.Array) -> CheckedArray:
+    """Checks and converts an Arrow array; does not copy one that is as declared.
+
+    Args:
+        declared: Column of the values.
+        array: Values, which `Array.validate` has found valid.
+    """
+    if array.type == declared.type and fits_as_it_is(
+        declared.column, array, nulls=declared.nullable
+    ):
+        return CheckedArray(array)
+    return _converted(declared, array)
+
+
+def _leaf(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_list(dtype) else dtype
+
+
+def _converted(declared: RowColumn, values: pa.Array | list[Any]) -> CheckedArray:
+    """Checks all values, and makes an array of those of good rows."""
+    checked = check(declared.column, values)
+    absent = _absent(declared, values, checked)
+    reasons = checked.reasons
+    if absent is not None:
+        reasons = np.where(absent, 0 if declared.nullable else Reason.MISSING, reasons)
+        reasons = reasons.astype(np.uint8)
+    unset = checked.bad if absent is None else checked.bad | absent
+    if declared.column.length == 1:
+        array, malformed = _leaves(declared.type, checked.values, unset)
+    else:
+        array, malformed = _lists(declared, checked, unset, absent)
+    if malformed is not None:
+        reasons = np.where(malformed & (reasons == 0), Reason.SPELLING, reasons).astype(np.uint8)
+    return CheckedArray(array, reasons if reasons.any() else None)
+
+
+def _absent(
+    declared: RowColumn, values: pa.Array | list[Any], checked: Checked
+) -> np.ndarray | None:
+    """Returns the mask of rows without a value; `None` if there is none."""
+    if declared.column.length == 1:
+        absent = checked.reasons == Reason.MISSING
+    elif isinstance(values, pa.Array):
+        absent = values.is_null().to_numpy(zero_copy_only=False)
+    else:
+        absent = np.fromiter((value is None for value in values), bool, len(values))
+    return absent if absent.any() else None
+
+
+def _lists(
+    declared: RowColumn, checked: Checked, unset: np.ndarray, absent: np.ndarray | None
+) -> tuple[pa.Array, np.ndarray | None]:
+    length = declared.column.length
+    lengths = checked.lengths
+    if lengths is None:
+        assert length is not None
+        lengths = np.full(len(unset), length, np.int64)
+    unset_items = np.repeat(unset, lengths) if unset.any() else np.zeros(0, bool)
+    items, malformed = _leaves(declared.type.value_type, checked.values.reshape(-1), unset_items)
+    if malformed is not None:
+        rows = np.arange(len(lengths))
+        malformed = np.isin(rows, np.repeat(rows, lengths)[malformed])
+    mask = None if absent is None else pa.array(absent)
+    if length is not None:
+        lists = pa.FixedSizeListArray.from_arrays(items, type=declared.type, mask=mask)
+        return lists, malformed
+    large = pa.types.is_large_list(declared.type)
+    offsets = np.zeros(len(lengths) + 1, np.int64 if large else np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    kind = pa.LargeListArray if large else pa.ListArray
+    return kind.from_arrays(pa.array(offsets), items, type=declared.type, mask=mask), malformed
+
+
+def _leaves(
+    dtype: pa.DataType, values: np.ndarray, unset: np.ndarray
+) -> tuple[pa.Array, np.ndarray | None]:
+    """Returns values as an array, null where they are unset, and the mask of malformed texts."""
+    mask = unset if unset.any() else None
+    if values.dtype != object:
+        return pa.array(values, mask=mask).cast(dtype), None
+    texts = values.tolist()
+    if mask is not None:
+        texts = [None if skip else text for text, skip in zip(texts, mask, strict=True)]
+    try:
+        return pa.array(texts, dtype), None
+    except _NO_TYPE:  # a text is no UTF-8
+        decoded = [_decoded(text) for text in texts]
+        present = [text is not None for text in texts]
+        malformed = np.array(present) & np.array([text is None for text in decoded])
+        return pa.array(decoded, dtype), malformed
+
+
+def _decoded(text: str | bytes | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return text.decode() if isinstance(text, bytes) else text.encode().decode()
+    except UnicodeError:
+        return None
