@@ -133,6 +133,19 @@ def test_each_value_in_each_column(name: str):
         check_decoded(rows.decode(Record(json.dumps(table).encode()), COLUMNS), expect_rows(table))
 
 
+@pytest.mark.parametrize(
+    "values", [[7.0, True], [2**53, 7.0], [2**53 + 1, 7.0], [True, 7], [7.5, 7], [[1], 7]], ids=str
+)
+def test_no_verdict_depends_on_the_rows_beside_it(values: list[Any]):
+    columns = RowColumns.read({"item": "int64", "seen": "list<int64>"})
+    table = [{"item": value, "seen": [value]} for value in values]
+    decoded = rows.decode(Record(json.dumps(table).encode()), columns)
+    alone = [rows.decode(Record(json.dumps(row).encode()), columns) for row in table]
+    good = [number for number, each in enumerate(alone) if not each.bad]
+    assert decoded.numbers.tolist() == good
+    assert decoded.batch.to_pylist() == [alone[number].batch.to_pylist()[0] for number in good]
+
+
 ARROW = [
     ("item", pa.uint64(), [5, 2**63 - 1, 2**63, None]),
     ("item", pa.float64(), [7.0, 7.5, 2.0**53 - 1, 2.0**53, 1e18, None]),
