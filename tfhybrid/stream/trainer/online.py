@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from tensorflow import keras
 
 from tfhybrid import distributed
@@ -20,6 +18,8 @@ from tfhybrid.store import RowBlock, Table
 from tfhybrid.stream.trainer.leases import Leases
 from tfhybrid.stream.trainer.pushed_gradients import PushedGradients
 from tfhybrid.stream.trainer.pushing import Push, PushedDeltas
+from tfhybrid.stream.trainer.table_keys import key_column, keys_of
+from tfhybrid.values import Column
 
 
 class Online(keras.callbacks.Callback):
@@ -35,15 +35,17 @@ class Online(keras.callbacks.Callback):
     Args:
         leases: Leases of the dataset given to `fit`.
         tables: Name of the column with the keys of each table, by table name; all tables of the
-            model.
+            model. Strings are hashed as `tfhybrid.layers.StringKeys` does, which the model must
+            have for them.
         checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest
             one. If it is the model's first trainer, the sync unit reads its initial weights from
             that checkpoint, too, so it must see the directory. With `Leases(push="gradients")` the
             optimizer states are included. Default: `None`, no checkpoint.
 
     Raises:
-        ConfigError: `tables` does not name exactly the model's tables, the job has several ranks,
-            the target model was created with other tables or weights, or the model has none.
+        ConfigError: `tables` does not name exactly the model's tables, or names a column that has
+            no integers or strings; the job has several ranks; the target model was created with
+            other tables or weights; or the model has none.
         UnsupportedError: A table has admission or eviction, which only the sync unit may do; or the
             optimizer does something that the sync unit cannot do.
         CheckpointError: `checkpoint` has no checkpoint, it does not fit the model, or the sync unit
@@ -72,6 +74,7 @@ class Online(keras.callbacks.Callback):
         self._checkpoint = checkpoint
         self._leases = leases
         self._columns = dict(tables)
+        self._key_columns: dict[str, Column] = {}
         self._tables: dict[str, Table] = {}
         self._dense: list[Any] = []
         self._push: Push | None = None
@@ -110,7 +113,6 @@ class Online(keras.callbacks.Callback):
                 written.
             UnsupportedError: With `Leases(direct=True)`, a queue is in Kafka, and confluent-kafka
                 is not installed.
-            KeyError: The stream has no column of `tables`.
         """
         if not self._in_lease and self._leases.batch() is not None:
             self._read()
@@ -152,7 +154,16 @@ class Online(keras.callbacks.Callback):
                 f"Online needs the column of each table of the model, {sorted(self._tables)}. "
                 f"Received: {sorted(self._columns)}"
             )
+        unknown = sorted(set(self._columns.values()) - set(self._leases.schema.names))
+        if unknown:
+            raise ConfigError(
+                "The columns of tables must be columns of the stream. Its columns are "
+                f"{self._leases.schema.names}. Received: {unknown}"
+            )
         for name, table in self._tables.items():
+            self._key_columns[name] = key_column(
+                name, self._leases.schema.field(self._columns[name])
+            )
             if table.keeps_history:
                 raise UnsupportedError(
                     f"Table '{name}' has admission or eviction, and the sync unit does both: "
@@ -191,7 +202,10 @@ class Online(keras.callbacks.Callback):
     def _read(self) -> None:
         work = self._leases.work
         assert work is not None
-        keys = {name: _keys(work.batch[self._columns[name]]) for name in self._tables}
+        keys = {
+            name: keys_of(column, work.batch[column.name])
+            for name, column in self._key_columns.items()
+        }
         rows, dense = self._leases.read(keys)
         for name, table in self._tables.items():
             _write(table, keys[name], rows[name])
@@ -216,12 +230,6 @@ def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
         [each for each in model.trainable_variables if not isinstance(each, TableProxy)],
         [each for each in model.non_trainable_weights if not isinstance(each, TableProxy)],
     )
-
-
-def _keys(column: pa.Array) -> np.ndarray:
-    flat = column.flatten() if pa.types.is_list(column.type) else column
-    distinct = pc.unique(flat)  # hashing before sorting: there are far fewer keys than rows
-    return np.sort(distinct.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _write(table: Table, keys: np.ndarray, rows: np.ndarray) -> None:

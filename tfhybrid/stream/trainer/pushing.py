@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from typing_extensions import override
 
 from tfhybrid.store import Table
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
+
+_log = logging.getLogger("tfhybrid.stream")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,8 @@ class PushedDeltas(Push):
         self._keys: Mapping[str, np.ndarray] = {}
         self._rows: Mapping[str, np.ndarray] = {}
         self._dense: Sequence[np.ndarray] = ()
+        self._counts: Mapping[str, int] = {}
+        self._warned: set[str] = set()
 
     @override
     def spec(self) -> ModelSpec:
@@ -124,6 +129,7 @@ class PushedDeltas(Push):
         version: int,
     ) -> None:
         self._keys, self._rows, self._dense = keys, rows, dense
+        self._counts = {name: table.rows for name, table in self._tables.items()}
 
     @override
     def collect(self) -> Pushed:
@@ -131,11 +137,26 @@ class PushedDeltas(Push):
             name: table.lookup(self._keys[name]) - self._rows[name]
             for name, table in self._tables.items()
         }
+        self._warn_of_other_keys()
         dense = [
             np.asarray(now, np.float32) - before
             for now, before in zip(self._weights, self._dense, strict=True)
         ]
         return Pushed(self._keys, values, dense)
+
+    def _warn_of_other_keys(self) -> None:
+        """Warns once of each table that has trained keys other than those of its column."""
+        for name, table in self._tables.items():
+            others = table.rows - self._counts[name]
+            if others and name not in self._warned:
+                self._warned.add(name)
+                _log.warning(
+                    "Table '%s' has trained %d keys that are not in its column of the stream, "
+                    "so their changes do not reach the sync unit: put the keys themselves into the "
+                    "column, or strings that the model hashes with tfhybrid.layers.StringKeys",
+                    name,
+                    others,
+                )
 
     @override
     def close(self) -> None:

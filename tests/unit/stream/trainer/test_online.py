@@ -318,6 +318,62 @@ def test_a_list_that_may_be_missing_is_an_empty_bag_and_other_values_must_be_the
     site.close()
 
 
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("push", ["deltas", "gradients"])
+def test_strings_are_hashed_as_the_layer_does(
+    tmp_path: Path, shm_directory: Path, job: None, push: str, lists: bool
+):
+    columns = {
+        "word": "list<string>" if lists else "string",
+        "medium": "string",
+        "label": "float32",
+    }
+    site = Site(tmp_path, shm_directory, columns=columns)
+    words = ["a", "123", ""]
+    found = [{"word": [w] if lists else w, "medium": "video", "label": 1} for w in words]
+    assert site.provider.put("web", 0, Record(json.dumps(found).encode())) == 3
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False, push=push)
+    data = tfhybrid.stream.dataset(leases, features=["word"], label="label")
+    word = keras.Input((None,) if lists else (), dtype="string", name="word", ragged=lists)
+    config = tfhybrid.TableConfig(
+        2, combiner="sum" if lists else None, optimizer=tfhybrid.optimizers.SGD(1.0)
+    )
+    embedding = tfhybrid.layers.Embedding(config, table="words")
+    logit = keras.layers.Dense(1)(embedding(tfhybrid.layers.StringKeys()(word)))
+    model = keras.Model({"word": word}, logit)
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    online = tfhybrid.stream.Online(leases, tables={"words": "word"})
+    model.fit(data, callbacks=[online], verbose=0)
+    keys = np.sort(tfhybrid.data.string_keys(tf.constant(words)).numpy())
+    _, _, updates = read_journal(site.journal)
+    np.testing.assert_array_equal(updates[0].keys["words"], keys)
+    assert np.all(np.abs(updates[0].values["words"]).sum(axis=1) > 0)
+    if push == "deltas":
+        there = site.unit.models["ads"].read({"words": keys})[0]["words"]
+        (table,) = tables_of(model).values()
+        np.testing.assert_allclose(there, table.lookup(keys), atol=1e-6)
+    site.close()
+
+
+def test_keys_that_are_not_in_the_column_are_named(
+    tmp_path: Path, shm_directory: Path, job: None, caplog: pytest.LogCaptureFixture
+):
+    columns = {"word": "string", "medium": "string", "label": "float32"}
+    site = Site(tmp_path, shm_directory, columns=columns)
+    found = [{"word": "a", "medium": "video", "label": 1}] * 3
+    site.provider.put("web", 0, Record(json.dumps(found).encode()))
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=1, wait=False)
+    data = tfhybrid.stream.dataset(leases, features=["word"], label="label")
+    word = keras.Input((), dtype="string", name="word")
+    number = keras.layers.StringLookup(vocabulary=["a"])(word)
+    embedding = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), table="words")
+    model = keras.Model({"word": word}, keras.layers.Dense(1)(embedding(number)))
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    model.fit(data, callbacks=[tfhybrid.stream.Online(leases, tables={"words": "word"})], verbose=0)
+    assert caplog.text.count("Table 'words' has trained 1 keys that are not in its column") == 1
+    site.close()
+
+
 def test_what_cannot_be(site: Site):
     site.put(10)
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False)
@@ -329,6 +385,15 @@ def test_what_cannot_be(site: Site):
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
     with pytest.raises(ConfigError, match=r"Online needs the column of each table"):
         small_model().fit(data, callbacks=[online], verbose=0)
+    for column, message in (
+        ("label", r"table 'items' must have integers, strings.*'label' of type float"),
+        ("price", r"must be columns of the stream.*Received: \['price'\]"),
+    ):
+        tfhybrid.shutdown()
+        tfhybrid.init()
+        online = tfhybrid.stream.Online(leases, tables={**TABLES, "items": column})
+        with pytest.raises(ConfigError, match=message):
+            small_model().fit(data, callbacks=[online], verbose=0)
 
 
 OPTIMIZERS = {
