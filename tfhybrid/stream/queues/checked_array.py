@@ -13,6 +13,8 @@ from tfhybrid.values import Checked, Reason, check, fits_as_it_is
 # Errors that pyarrow raises for Python values that have no common type.
 _NO_TYPE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
 
+_TEXTS = {pa.string(), pa.large_string(), pa.string_view()}
+
 
 class CheckedArray(NamedTuple):
     """A column of rows in its declared type.
@@ -50,6 +52,8 @@ def of_arrow(declared: RowColumn, array: pa.Array) -> CheckedArray:
         declared: Column of the values.
         array: Values, which `Array.validate` has found valid.
     """
+    if array.type != declared.type and {array.type, declared.type} <= _TEXTS:
+        array = array.cast(declared.type)
     if array.type == declared.type and fits_as_it_is(
         declared.column, array, nulls=declared.nullable
     ):

@@ -106,7 +106,8 @@ def _type(text: str) -> pa.DataType:
 
 
 def _declared(field: pa.Field, fields: Mapping[str, Any]) -> RowColumn:
-    dtype, length = field.type, 1
+    dtype = field.type
+    length: int | None = 1
     if pa.types.is_fixed_size_list(dtype):
         dtype, length = dtype.value_type, dtype.list_size
     elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
@@ -122,6 +123,11 @@ def _declared(field: pa.Field, fields: Mapping[str, Any]) -> RowColumn:
         raise ConfigError(
             f"Column {field.name!r} must have the role 'string' exactly if it has the type string. "
             f"Received: {field.type} and the role {column.role!r}"
+        )
+    if field.nullable and length == 1 and column.missing is not None:
+        raise ConfigError(
+            f"Column {field.name!r} must have either ? or `missing`: a missing value is null, or "
+            f"replaced. Received: {field.type}? and missing={column.missing!r}"
         )
     return RowColumn(field, field.type, field.nullable, column)
 
