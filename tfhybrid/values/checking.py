@@ -104,7 +104,7 @@ def fits_as_it_is(column: Column, array: pa.Array, *, nulls: bool = False) -> bo
         return False
     kind = array.type
     if column.length is None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        array, kind = array.flatten(), kind.value_type
+        array, kind = array.values, kind.value_type  # also those outside of a slice
         if array.null_count:
             return False
     elif column.length != 1:

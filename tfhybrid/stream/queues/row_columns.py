@@ -40,19 +40,22 @@ class RowColumns:
 
     Attributes:
         schema: Arrow schema of the rows.
+        names: Names of the columns.
 
     Example:
 
     >>> columns = RowColumns.read({"item": "int64", "price": {"type": "float32", "missing": 0}})
-    >>> columns.schema.names
-    ['item', 'price']
+    >>> columns.names
+    ('item', 'price')
     """
 
     declared: tuple[RowColumn, ...]
     schema: pa.Schema = dataclasses.field(init=False)
+    names: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", pa.schema([each.field for each in self.declared]))
+        object.__setattr__(self, "names", tuple(self.schema.names))
 
     @classmethod
     def of(cls, schema: pa.Schema) -> RowColumns:

@@ -117,7 +117,7 @@ def _from_lines(lines: list[bytes], columns: RowColumns) -> DecodedRows:
     if not any(isinstance(value, dict) for value in values):  # one fault, not one of each line
         raise ValueError(
             f"Expected lines of JSON objects. Received: {len(lines)} lines, the first "
-            f"{shown(lines[0])}"
+            f"{shown(lines[0][:40])}"
         )
     return _of_rows(values, columns, faults, lines)
 
@@ -176,13 +176,14 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
             batches, names = [*reader], reader.schema.names
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"Expected JSON objects or an Arrow IPC stream. Received: {shown(payload)} ({error})"
+            "Expected JSON objects or an Arrow IPC stream. "
+            f"Received: {shown(payload[:40])} ({error})"
         ) from error
-    missing = [name for name in columns.schema.names if names.count(name) != 1]
+    missing = [name for name in columns.names if names.count(name) != 1]
     if missing:
         raise ValueError(f"Columns {missing} are missing or there twice. Received: {names}")
     # The payload is untrusted, and Arrow reads values without checks.
-    places = [names.index(name) for name in columns.schema.names]
+    places = [names.index(name) for name in columns.names]
     arrays = [_valid_columns(batch, places) for batch in batches]
     if len(arrays) == 1:
         count, whole = batches[0].num_rows, arrays[0]
@@ -197,14 +198,13 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
 
     def payload_of(number: int) -> bytes:
         row = [array.slice(number, 1) for array in whole]
-        return encode(pa.RecordBatch.from_arrays(row, names=columns.schema.names)).payload
+        return encode(pa.RecordBatch.from_arrays(row, names=list(columns.names))).payload
 
-    of_name = dict(zip(columns.schema.names, whole, strict=True))
     return selected(
         columns,
         checked,
         count,
-        lambda declared, number: of_name[declared.field.name][number].as_py(),
+        lambda declared, number: whole[columns.declared.index(declared)][number].as_py(),
         payload_of,
     )
 
