@@ -7,7 +7,6 @@ If the format allows it, only one block is in memory beside the table.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import zipfile
 import zlib
@@ -19,12 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tfhybrid.core.row_block import RowBlock
-from tfhybrid.errors import DataError
+from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.store.row_check import RowCheck
+from tfhybrid.values import Column, check
 
 BLOCK_ROWS = 1 << 18
-# Errors of NumPy and zipfile for a file that is not an archive, is damaged, contains Python
-# objects, or declares impossible sizes.
-_BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+# Errors of NumPy and zipfile for a file that is not an archive, is damaged or encrypted, contains
+# Python objects, or declares impossible sizes.
+_BAD_ARCHIVE = (
+    *(ValueError, TypeError, EOFError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 @contextlib.contextmanager
@@ -68,7 +72,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system, such as a missing file; that of a damaged page has no number
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
@@ -90,9 +96,10 @@ class ArrayRows:
     """Rows in arrays in memory, such as vectors that were trained elsewhere.
 
     Args:
-        keys: Keys, whole numbers `[n]`.
-        embeddings: Embeddings, floats `[n, dim]`.
-        states: Optimizer states, floats `[n, vectors, dim]` (`[n, dim]` if a row has one state
+        keys: Keys, whole numbers `[n]`: a NumPy or Arrow array, or a list.
+        embeddings: Embeddings, numbers `[n, dim]`: a NumPy array, an Arrow array of lists, or a
+            list.
+        states: Optimizer states, numbers `[n, vectors, dim]` (`[n, dim]` if a row has one state
             vector). Default: `None`, states start fresh.
 
     Example:
@@ -110,8 +117,10 @@ class ArrayRows:
         embeddings: npt.ArrayLike,
         states: npt.ArrayLike | None = None,
     ) -> None:
-        arrays = [keys, embeddings, *([] if states is None else [states])]
-        self._arrays = [np.asarray(array) for array in arrays]
+        # A list stays one: an array of [1, True] would have the key 1 twice.
+        plain = list(keys) if isinstance(keys, (list, tuple)) else _array(keys)
+        parts = [embeddings, *([] if states is None else [states])]
+        self._arrays = [plain, *(_array(part) for part in parts)]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
         """Yields the rows in blocks.
@@ -121,9 +130,10 @@ class ArrayRows:
             state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
-            DataError: The arrays do not fit the table.
+            DataError: The arrays do not fit the table, or a row is bad.
         """
-        yield from _cut(self.path, dim, state_shape, *self._arrays)
+        names = ("keys", "embeddings", "states")
+        yield from _cut(self.path, names, dim, state_shape, self._arrays)
 
 
 class NumpyRows:
@@ -132,8 +142,8 @@ class NumpyRows:
     Args:
         path: Path of the file; every host reads it.
         keys: Name of the array of keys, whole numbers `[n]`. Default `"keys"`.
-        embeddings: Name of the array of embeddings, floats `[n, dim]`. Default `"embeddings"`.
-        states: Name of the array of optimizer states, floats `[n, vectors, dim]` (`[n, dim]` if a
+        embeddings: Name of the array of embeddings, numbers `[n, dim]`. Default `"embeddings"`.
+        states: Name of the array of optimizer states, numbers `[n, vectors, dim]` (`[n, dim]` if a
             row has one state vector). Default: `None`, states start fresh.
 
     Example:
@@ -162,15 +172,17 @@ class NumpyRows:
             state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
-            DataError: The file is damaged, lacks an array, or does not fit the table.
+            DataError: The file is damaged, lacks an array or does not fit the table, or a row is
+                bad.
             OSError: The file is missing.
         """
         with _archive(self.path) as file:
-            names = sorted(file)
-            arrays = [file[name] for name in self._names if name in names]
+            in_file = sorted(file)
+            arrays = [file[name] for name in self._names if name in in_file]
         if len(arrays) < len(self._names):
-            raise DataError(f"{self.path} needs the arrays {self._names}. Received: {names}")
-        yield from _cut(self.path, dim, state_shape, *arrays)
+            raise DataError(f"{self.path} needs the arrays {self._names}. Received: {in_file}")
+        names = [f"array {name!r}" for name in self._names]
+        yield from _cut(self.path, names, dim, state_shape, arrays)
 
 
 class ParquetRows:
@@ -178,10 +190,10 @@ class ParquetRows:
 
     Args:
         path: Path of the file; every host reads it.
-        key: Name of the column of keys, of an integer type. Default `"key"`.
-        embedding: Name of the column of embeddings, lists of `dim` floats. Default `"embedding"`.
-        state: Name of the column of optimizer states: lists of floats, the row's state vectors of
-            `dim` floats one after the other (with RowAdagrad, one float). Default: `None`, states
+        key: Name of the column of keys, whole numbers. Default `"key"`.
+        embedding: Name of the column of embeddings, lists of `dim` numbers. Default `"embedding"`.
+        state: Name of the column of optimizer states: lists of numbers, the row's state vectors of
+            `dim` numbers one after the other (with RowAdagrad, one number). Default: `None`, states
             start fresh.
 
     Example:
@@ -210,48 +222,20 @@ class ParquetRows:
             state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
-            DataError: The file is damaged, lacks a column, or does not fit the table.
+            DataError: The file is damaged, lacks a column or does not fit the table, or a row is
+                bad.
             OSError: The file is missing.
         """
+        places = [f"{self.path}, column {name!r}" for name in self._columns]
+        rows = RowCheck(places, dim, state_shape)
         with _parquet(self.path) as file:
-            missing = set(self._columns) - set(file.schema_arrow.names)
-            if missing:
+            names = file.schema_arrow.names
+            if any(names.count(name) != 1 for name in self._columns):
                 raise DataError(
-                    f"{self.path} needs the columns {self._columns}. "
-                    f"Received: {file.schema_arrow.names}"
+                    f"{self.path} needs the columns {self._columns}, each once. Received: {names}"
                 )
             for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
-                keys = self._plain(batch, self._columns[0]).to_numpy(zero_copy_only=False)
-                lists = zip(self._columns[1:], [(dim,), state_shape], strict=False)
-                arrays = [self._lists(batch, name, shape) for name, shape in lists]
-                yield from _cut(self.path, dim, state_shape, keys, *arrays)
-
-    def _plain(self, batch: Any, name: str) -> Any:
-        column = batch.column(name)
-        if column.null_count:
-            raise DataError(
-                f"{self.path} has rows without a value in column '{name}': remove them."
-            )
-        return column
-
-    def _lists(self, batch: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a column of lists as `[n, *shape]`."""
-        import pyarrow
-
-        column, length = self._plain(batch, name), math.prod(shape)
-        is_list = pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(
-            column.type
-        )
-        lengths = column.value_lengths() if is_list else None
-        if (
-            lengths is None
-            or pyarrow.compute.any(pyarrow.compute.not_equal(lengths, length)).as_py()
-        ):
-            raise DataError(
-                f"{self.path} needs {length} floats in each list of column '{name}'. "
-                f"Received: {column.type}"
-            )
-        return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), *shape)
+                yield rows.block(*(batch.column(name) for name in self._columns))
 
 
 class VariableRows:
@@ -265,6 +249,9 @@ class VariableRows:
             Adagrad `(accumulator,)`, Adam `(momentum, velocity)`. Default: `None`, states start
             fresh.
         first_key: Key of row 0. Default 0.
+
+    Raises:
+        ConfigError: `first_key` is not a whole number of int64.
 
     Example:
 
@@ -283,6 +270,8 @@ class VariableRows:
         states: Sequence[str] | None = None,
         first_key: int = 0,
     ) -> None:
+        if check(Column("first_key"), [first_key]).bad.any():
+            raise ConfigError(f"first_key must be a whole number of int64. Received: {first_key!r}")
         self.path = Path(checkpoint)
         self._names = [variable, *(states or ())]
         self._first_key = first_key
@@ -295,17 +284,38 @@ class VariableRows:
             state_shape: Shape of a row's optimizer state in the table: vectors, and floats in each.
 
         Raises:
-            DataError: There is no checkpoint, it lacks a variable, or it does not fit the table.
-            tf.errors.OpError: The values of a variable are damaged.
-            ValueError: The state variables have different shapes.
+            DataError: There is no checkpoint, it is damaged, lacks a variable or does not fit the
+                table, or a row is bad.
         """
+        embeddings, *states = self._variables()
+        if len({array.shape for array in states}) > 1:
+            raise DataError(
+                f"{self.path} needs states of one shape for {self._names[0]!r}. "
+                f"Received: {[list(array.shape) for array in states]} of {self._names[1:]}"
+            )
+        keys = self._keys(len(embeddings) if embeddings.ndim else 0)
+        vectors = [np.stack(states, axis=1)] if states and states[0].ndim else states
+        names = ("keys", f"variable {self._names[0]!r}", f"variables {self._names[1:]}")
+        yield from _cut(self.path, names, dim, state_shape, [keys, embeddings, *vectors])
+
+    def _keys(self, count: int) -> np.ndarray:
+        """Returns the keys of the rows."""
+        if self._first_key + count > 2**63:
+            raise DataError(
+                f"{self.path} needs keys of int64 for its {count} rows. "
+                f"Received: first_key={self._first_key}"
+            )
+        return np.arange(count, dtype=np.int64) + np.int64(self._first_key)
+
+    def _variables(self) -> list[np.ndarray]:
+        """Reads the variables."""
         import tensorflow as tf
 
         try:
             reader = tf.train.load_checkpoint(str(self.path))
+            names = reader.get_variable_to_shape_map()
         except (tf.errors.OpError, ValueError) as error:
             raise DataError(f"{self.path} is not a TensorFlow checkpoint: {error}") from error
-        names = reader.get_variable_to_shape_map()
         arrays = []
         for name in self._names:
             full_name = name if name in names else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
@@ -314,13 +324,16 @@ class VariableRows:
                     f"{self.path} has no variable of that name. Received: {name!r}; it has "
                     f"{sorted(names)}"
                 )
-            arrays.append(reader.get_tensor(full_name))
-        embeddings, *states = arrays
-        keys = np.arange(len(embeddings), dtype=np.int64) + self._first_key
-        if not states:
-            yield from _cut(self.path, dim, state_shape, keys, embeddings)
-        else:
-            yield from _cut(self.path, dim, state_shape, keys, embeddings, np.stack(states, axis=1))
+            try:
+                array = np.asarray(reader.get_tensor(full_name))
+            except tf.errors.OpError as error:
+                raise DataError(
+                    f"{self.path}, variable {name!r}: expected its values. "
+                    f"Received: {error.message}"
+                ) from error
+            narrow = array.dtype == tf.bfloat16.as_numpy_dtype
+            arrays.append(array.astype(np.float32) if narrow else array)
+        return arrays
 
 
 class TfraRows:
@@ -348,17 +361,19 @@ class TfraRows:
             state_shape: Shape of a row's optimizer state in the table; not used.
 
         Raises:
-            DataError: A file is truncated, or does not fit the table.
+            DataError: A file is truncated or does not fit the table, or a row is bad.
             OSError: A file is missing.
         """
-        keys = _mapped(self.path.with_name(f"{self.path.name}-keys"), "<i8")
-        values = _mapped(self.path.with_name(f"{self.path.name}-values"), "<f4")
+        files = [self.path.with_name(f"{self.path.name}-{part}") for part in ("keys", "values")]
+        keys, values = _mapped(files[0], "<i8"), _mapped(files[1], "<f4")
         if len(values) != len(keys) * dim:
             raise DataError(
                 f"{self.path} needs {dim} floats for each of its {len(keys)} keys. "
                 f"Received: {len(values)} floats"
             )
-        yield from _cut(self.path, dim, state_shape, keys, values.reshape(len(keys), dim))
+        arrays = [keys, values.reshape(len(keys), dim)]
+        names = [f"file {file.name!r}" for file in files]
+        yield from _cut(self.path, names, dim, state_shape, arrays)
 
 
 def _mapped(path: Path, dtype: str) -> np.ndarray:
@@ -368,32 +383,52 @@ def _mapped(path: Path, dtype: str) -> np.ndarray:
     return np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
 
 
+def _array(values: Any) -> Any:
+    """Returns an array, or a list of rows of several lengths or types, to be checked one by one."""
+    if isinstance(values, (list, tuple)):
+        values = list(values)
+        try:
+            array = np.asarray(values)
+        except ValueError:  # rows of different lengths
+            return values
+        return array if array.size and array.dtype.kind in "fiu" else values
+    if type(values).__module__.partition(".")[0] == "pyarrow":
+        return values
+    array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    return array.tolist() if array.dtype == object and array.ndim else array
+
+
 def _cut(
     path: Path | str,
+    names: Sequence[str],
     dim: int,
     state_shape: tuple[int, int],
-    keys: np.ndarray,
-    embeddings: np.ndarray,
-    states: np.ndarray | None = None,
+    arrays: Sequence[Any],
 ) -> Iterator[RowBlock]:
-    """Checks that arrays fit the table, and cuts them into blocks."""
-    if states is not None and state_shape[0] == 1 and states.ndim == 2:
-        states = states[:, np.newaxis]
-    whole = np.issubdtype(keys.dtype, np.integer) and keys.dtype != np.uint64
-    arrays = [embeddings, *([] if states is None else [states])]
-    real = all(np.issubdtype(array.dtype, np.floating) for array in arrays)
-    count = keys.shape[0] if keys.ndim == 1 else -1
-    shapes = [(count, dim), (count, *state_shape)][: len(arrays)]
-    if not (whole and real and [array.shape for array in arrays] == shapes):
-        received = ", ".join(f"{array.dtype} {list(array.shape)}" for array in [keys, *arrays])
+    """Checks that keys, embeddings and states fit the table, and cuts them into checked blocks."""
+    keys, *parts = arrays
+    flat = not isinstance(keys, np.ndarray) or keys.ndim == 1
+    count = len(keys) if flat else -1
+    shapes: list[tuple[int, ...]] = [(count, dim), (count, *state_shape)]
+    if len(parts) > 1 and state_shape[0] == 1 and getattr(parts[1], "ndim", 0) == 2:
+        shapes[1] = (count, state_shape[1])
+    if any(_shape(part, shape) != shape for part, shape in zip(parts, shapes, strict=False)):
+        received = ", ".join(map(_described, arrays))
         raise DataError(
             f"{path} needs keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
             f"states, if any, [n, {state_shape[0]}, {state_shape[1]}]. Received: {received}"
         )
+    rows = RowCheck([f"{path}, {name}" for name in names], dim, state_shape)
     for begin in range(0, count, BLOCK_ROWS):
-        part = slice(begin, begin + BLOCK_ROWS)
-        yield RowBlock(
-            np.asarray(keys[part], np.int64),
-            np.asarray(embeddings[part], np.float32),
-            None if states is None else np.asarray(states[part], np.float32),
-        )
+        yield rows.block(*(array[begin : begin + BLOCK_ROWS] for array in arrays))
+
+
+def _shape(part: Any, expected: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of an array. The rows of a list may differ, and are checked later."""
+    return part.shape if isinstance(part, np.ndarray) else (len(part), *expected[1:])
+
+
+def _described(part: Any) -> str:
+    if isinstance(part, np.ndarray):
+        return f"{part.dtype} {list(part.shape)}"
+    return f"{type(part).__name__} [{len(part)}]"

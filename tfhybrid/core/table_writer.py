@@ -103,8 +103,8 @@ class TableWriter:
 
         Raises:
             ConfigError: The records lack a field, or it has the wrong type.
-            CorruptFileError: The file is truncated, or has duplicate keys or keys that the table
-                had.
+            CorruptFileError: The file is truncated, an embedding is not finite, or there are
+                duplicate keys or keys that the table had.
             OutOfSpaceError: There is no space for the rows.
             StoreError: The file cannot be read, or the table is frozen.
         """

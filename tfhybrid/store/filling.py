@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowSource
 from tfhybrid.core.table_writer import TableWriter
@@ -37,8 +39,10 @@ def fill(table: Fillable, source: RecordFile | RowSource) -> None:
 
     Raises:
         ConfigError: The table has rows, or the records lack a field that fits the table.
-        DataError: The source is malformed, does not fit the table, or has duplicate keys.
-        CorruptFileError: A binary file is truncated, or has duplicate keys.
+        DataError: The source is malformed, does not fit the table, or has a bad row or duplicate
+            keys.
+        CorruptFileError: A binary file is truncated, has an embedding that is not finite, or has
+            duplicate keys.
         OutOfSpaceError: There is no space for the rows.
         StoreError: The binary file cannot be read, or this process is not the leader.
         OSError: The file of another source is missing.
@@ -64,5 +68,19 @@ def _fill_by_blocks(table: Fillable, source: RowSource) -> None:
         count += table.writer.write_rows(block)
     if count != table.rows:
         raise DataError(
-            f"{source.path} has duplicate keys: {count} rows with {table.rows} distinct keys."
+            f"{source.path} has duplicate keys: {count} rows with {table.rows} distinct keys"
+            f"{_repeated_key(table, source)}."
         )
+
+
+def _repeated_key(table: Fillable, source: RowSource) -> str:
+    """Returns the first repeated key, in words; nothing if the source yields its rows only once."""
+    blocks = source.blocks(table.dim, table.state_shape)
+    keys = np.concatenate([np.empty(0, np.int64), *(block.keys for block in blocks)])
+    order = np.argsort(keys, kind="stable")
+    repeats = order[1:][keys[order[1:]] == keys[order[:-1]]]
+    if not len(repeats):
+        return ""
+    row = int(repeats.min())
+    first = int(np.argmax(keys == keys[row]))
+    return f". Received: key {keys[row]} in rows {first} and {row}"

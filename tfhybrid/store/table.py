@@ -368,8 +368,10 @@ class Table:
             The number of rows on this host.
 
         Raises:
-            CorruptFileError: A binary file is truncated, or has duplicate keys.
-            DataError: Another source is malformed, does not fit the table, or has duplicate keys.
+            CorruptFileError: A binary file is truncated, has duplicate keys, or an embedding in it
+                is not finite.
+            DataError: Another source is malformed, does not fit the table, has a bad row, which the
+                message names, or has duplicate keys.
             ConfigError: The table has rows, which then stay; the records of a binary file do not
                 fit the table; or the ranks are in different calls.
             StoreError: A binary file is missing, memory or disk is full, or the leader of this or

@@ -216,6 +216,8 @@ def _filled(kind: Kind, array: pa.Array, value: Any) -> Cells:
 
 
 def _of_numpy(array: np.ndarray, lists: bool) -> CellRows:
+    if isinstance(array, np.ma.MaskedArray):
+        return _of_masked(array, lists)
     if array.dtype.kind == "O" or array.ndim not in (1, 2):
         return _of_python(array.tolist() if array.ndim else [array.item()], lists)
     lengths = None if array.ndim == 1 else np.full(len(array), array.shape[1], np.int64)
@@ -237,6 +239,19 @@ def _of_numpy(array: np.ndarray, lists: bool) -> CellRows:
         case _:
             cells = Cells(Kind.OTHER, None, count)
     return CellRows(len(array), (cells,), lengths)
+
+
+def _of_masked(array: Any, lists: bool) -> CellRows:
+    """Returns rows in which masked values are missing ones."""
+    if array.dtype.kind in "OSU" or array.ndim not in (1, 2):
+        return _of_python(array.tolist(), lists)
+    rows = _of_numpy(array.data, lists)
+    masked = np.broadcast_to(array.mask, array.shape).reshape(-1)
+    if not masked.any():
+        return rows
+    (cells,) = rows.parts
+    nulls = masked if cells.nulls is None else masked | cells.nulls
+    return rows._replace(parts=(cells._replace(nulls=nulls),))
 
 
 def _of_python(values: Sequence[Any], lists: bool) -> CellRows:

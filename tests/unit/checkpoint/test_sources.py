@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -139,11 +141,19 @@ def test_unknown_variable_is_named_with_those_that_there_are(table, tmp_path) ->
     [
         ({"embeddings": EMBEDDINGS[:, :2]}, r"floats \[n, 3\].* Received: .*\[5, 2\]"),
         ({"embeddings": EMBEDDINGS[:4]}, r"Received: int64 \[5\], float32 \[4, 3\]"),
-        ({"embeddings": EMBEDDINGS.astype(np.int32)}, "Received: .*int32"),
-        ({"keys": KEYS.astype(np.float64)}, "Received: float64"),
-        ({"keys": KEYS.astype(np.uint64)}, "Received: uint64"),
+        ({"embeddings": EMBEDDINGS[0, 0]}, r"Received: int64 \[5\], float32 \[\]"),
+        (
+            {"embeddings": EMBEDDINGS.astype(str)},
+            "'embeddings', row 0: .*Received: '0.0' at index 0",
+        ),
+        ({"keys": KEYS.astype(np.float64)}, r"'keys', row 3: expected a key below 2\^53"),
+        ({"keys": KEYS.astype(np.uint64)}, "'keys', row 1: .*Received: 18446744073709551615"),
+        ({"keys": KEYS > 0}, "'keys', row 0: .*Received: False"),
         ({"keys": KEYS[:, np.newaxis]}, r"Received: int64 \[5, 1\]"),
-        ({"keys": np.array([1, 2, 3, 2, 5])}, "has duplicate keys: 5 rows with 4 distinct keys"),
+        (
+            {"keys": np.array([1, 2, 3, 2, 5])},
+            "has duplicate keys: 5 rows with 4 distinct keys. Received: key 2 in rows 1 and 3",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_leave_the_table_empty(table, tmp_path, arrays, message) -> None:
@@ -168,10 +178,11 @@ def test_arrays_of_objects_are_not_unpickled(table, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"key": [1], "embedding": [[1.0, 2.0]]}, "needs 3 floats in each list"),
-        ({"key": [1], "embedding": [None]}, "without a value in column 'embedding'"),
-        ({"key": [1], "embedding": [1.0]}, "needs 3 floats in each list"),
-        ({"key": ["a"], "embedding": [[1.0, 2.0, 3.0]]}, "Received: object"),
+        ({"key": [1], "embedding": [[1.0, 2.0]]}, "'embedding', row 0: .*Received: 2 numbers"),
+        ({"key": [1], "embedding": [None]}, "'embedding', row 0: .*Received: None"),
+        ({"key": [1], "embedding": [1.0]}, "expected 3 finite numbers of float32. Received: 1.0"),
+        ({"key": ["a"], "embedding": [[1.0, 2.0, 3.0]]}, "'key', row 0: .*Received: 'a'"),
+        ({"key": [1, None], "embedding": [[1.0, 2.0, 3.0]] * 2}, "'key', row 1: .*Received: None"),
         ({"id": [1], "embedding": [[1.0, 2.0, 3.0]]}, r"Received: \['id', 'embedding'\]"),
     ],
 )
@@ -180,6 +191,132 @@ def test_columns_that_do_not_fit_are_refused(table, tmp_path, columns, message) 
     with pytest.raises(DataError, match=message):
         table.load(ParquetRows(tmp_path / "rows.parquet"))
     assert table.rows == 0
+
+
+BAD_NUMBERS = [np.nan, np.inf, -np.inf, 1e39, -1e300]
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS)
+@pytest.mark.parametrize("row", [0, BLOCK_ROWS + 1])
+def test_first_row_that_is_not_finite_is_named(table, tmp_path, bad, row) -> None:
+    count = BLOCK_ROWS + 2
+    numbers = np.zeros((count, DIM))
+    numbers[row:, 1] = bad
+    columns = {"keys": np.arange(count), "embeddings": numbers}
+    place = re.escape(f"rows.npz, array 'embeddings', row {row}: expected 3 finite numbers")
+    received = re.escape(f"Received: {bad} at index 1.")
+    with pytest.raises(DataError, match=rf"{place} of float32. {received}"):
+        table.load(numpy_rows(tmp_path, **columns))
+    with pytest.raises(DataError, match=rf"ArrayRows, states, row {row}: .*{received}"):
+        table.load(ArrayRows(np.arange(count), np.zeros((count, DIM)), numbers))
+    assert table.rows == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_every_other_source_names_the_row(table, tmp_path, bad) -> None:
+    numbers = EMBEDDINGS.copy()
+    numbers[3, 2] = bad
+    numbers.tofile(tmp_path / "item-values")
+    KEYS.tofile(tmp_path / "item-keys")
+    prefix = tf.train.Checkpoint(v=tf.Variable(numbers)).write(str(tmp_path / "model"))
+    columns = {"key": KEYS, "embedding": numbers.tolist()}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    sources = {
+        "file 'item-values', row 3": TfraRows(tmp_path, "item"),
+        "variable 'v', row 3": VariableRows(prefix, "v"),
+        "column 'embedding', row 3": ParquetRows(tmp_path / "rows.parquet"),
+    }
+    for place, source in sources.items():
+        with pytest.raises(DataError, match=f"{place}: .*Received: {bad} at index 2"):
+            table.load(source)
+    assert table.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "embeddings", "message"),
+    [
+        ([1, True], np.zeros((2, DIM)), "keys, row 1: .*Received: True"),
+        ([1, 7.5], np.zeros((2, DIM)), "keys, row 1: .*Received: 7.5"),
+        ([1, None], np.zeros((2, DIM)), "keys, row 1: .*Received: None"),
+        ([1, 2**63], np.zeros((2, DIM)), "keys, row 1: .*Received: 9223372036854775808"),
+        ([1, 2.0**53], np.zeros((2, DIM)), r"keys, row 1: .*2\^53"),
+        (np.float32([1, 2**24]), np.zeros((2, DIM)), r"keys, row 1: .*2\^24"),
+        (np.ma.masked_equal([1, 2], 2), np.zeros((2, DIM)), "keys, row 1: .*Received: None"),
+        (pa.array([1, None]), np.zeros((2, DIM)), "keys, row 1: .*Received: None"),
+        ([1, 2], [[1.0, 2.0, 3.0], [1.0, 2.0]], "embeddings, row 1: .*Received: 2 numbers"),
+        ([1, 2], [[1.0, 2.0, 3.0], [1.0, "2", 3.0]], "row 1: .*Received: '2' at index 1"),
+        ([1, 2], [[1.0, 2.0, 3.0], None], "embeddings, row 1: .*Received: None"),
+        (5, [[1.0, 2.0, 3.0]], r"Received: int64 \[\], "),
+        ([1], 2.0, r"Received: list \[1\], float64 \[\]"),
+        ([1, 2], np.zeros((3, DIM)), r"Received: list \[2\], float64 \[3, 3\]"),
+    ],
+)
+def test_bad_rows_in_memory_are_named(table, keys, embeddings, message) -> None:
+    with pytest.raises(DataError, match=message):
+        table.load(ArrayRows(keys, embeddings))
+    assert table.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "embeddings"),
+    [
+        (KEYS.astype(object), EMBEDDINGS.tolist()),
+        (pa.array(KEYS), pa.array(EMBEDDINGS.tolist(), pa.list_(pa.float32(), DIM))),
+        (KEYS, EMBEDDINGS.astype(np.int16)),
+        (KEYS[::-1][::-1], np.asfortranarray(EMBEDDINGS)),
+        (KEYS.astype(">i8"), EMBEDDINGS.astype(">f8")),
+    ],
+)
+def test_rows_in_memory_may_have_any_form(table, keys, embeddings) -> None:
+    assert table.load(ArrayRows(keys, embeddings)) == 5
+    np.testing.assert_array_equal(table.lookup(KEYS), EMBEDDINGS)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_sources_without_rows_and_of_few_numbers(dim) -> None:
+    sources: list[tuple[Any, ...]] = [
+        ([], []),
+        (np.empty(0), np.empty((0, dim))),
+        (pa.array([], pa.int64()), pa.array([], pa.list_(pa.float32()))),
+        ([1], [[2.0] * dim]),
+        ([1.0], [[True] * dim], np.empty((1, 0, dim))),
+    ]
+    for number, arrays in enumerate(sources):
+        table = Table(f"item {number}", tfhybrid.TableConfig(dim))
+        table.set_optimizer(tfhybrid.optimizers.SGD(0.1).native(), (0, dim))
+        assert table.load(ArrayRows(*arrays)) == len(arrays[0])
+
+
+def test_damaged_variables_are_told_with_their_name(table, tmp_path) -> None:
+    prefix = tf.train.Checkpoint(v=tf.Variable(EMBEDDINGS)).write(str(tmp_path / "model"))
+    (data,) = tmp_path.glob("*.data-*")
+    content = data.read_bytes()
+    data.write_bytes(content[:5] + bytes([content[5] ^ 1]) + content[6:])
+    with pytest.raises(DataError, match=r"model, variable 'v': expected its values\. Received: "):
+        table.load(VariableRows(prefix, "v"))
+    data.unlink()
+    with pytest.raises(DataError, match="model"):
+        table.load(VariableRows(prefix, "v"))
+
+
+def test_variables_of_other_shapes_and_types_are_refused(table, tmp_path) -> None:
+    module = tf.Module()
+    module.rows, module.scalar = tf.Variable(EMBEDDINGS), tf.Variable(1.0)
+    module.short, module.narrow = tf.Variable([1.0]), tf.Variable(tf.cast(EMBEDDINGS, tf.bfloat16))
+    prefix = tf.train.Checkpoint(m=module).write(str(tmp_path / "model"))
+    for names, message in (
+        (["m/scalar"], r"float32 \[\]"),
+        (["m/rows", "m/rows", "m/short"], r"states of one shape.*Received: \[\[5, 3\], \[1\]\]"),
+        (["m/rows", "m/scalar"], r"Received: .*float32 \[\]"),
+    ):
+        with pytest.raises(DataError, match=message):
+            table.load(VariableRows(prefix, names[0], states=names[1:]))
+    with pytest.raises(DataError, match=r"keys of int64 for its 5 rows. Received: first_key=9223"):
+        table.load(VariableRows(prefix, "m/rows", first_key=2**63 - 4))
+    for first_key in (2**63, 0.5, True, None):
+        with pytest.raises(ConfigError, match="first_key must be a whole number of int64"):
+            VariableRows(prefix, "m/rows", first_key=first_key)
+    assert table.load(VariableRows(prefix, "m/narrow", first_key=2**63 - 5)) == 5
 
 
 @pytest.mark.parametrize("file", ["item-keys", "item-values"])

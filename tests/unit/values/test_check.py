@@ -215,6 +215,16 @@ def test_numbers_fit_the_dtype_of_the_column(values: list[float]) -> None:
         assert checked.reasons.tolist() == [0, Reason.RANGE, 0]
 
 
+@pytest.mark.parametrize("column", COLUMNS, ids=repr)
+def test_masked_values_are_missing(column: Column) -> None:
+    for array in (np.array([7, 8, 9]), np.float32([7, 0.5, 9]), np.array(["a", "tv", "b"])):
+        masked = np.ma.array(array, mask=[False, False, True])
+        rows = [array[0].item(), array[1].item(), None]
+        assert_judged(column, rows, masked)
+        nested = Column(**{**vars(column), "length": None})
+        assert_judged(nested, [rows], masked[np.newaxis])
+
+
 def test_flat_values_with_lengths() -> None:
     values = np.array([5, 6, 7, 8])
     checked = check(Column("x", missing=-1), values, lengths=np.array([1, 0, 2, 1]))

@@ -54,8 +54,8 @@ def import_table(
     Raises:
         CheckpointError: The checkpoint is damaged or lacks the table, `output` has a checkpoint of
             the same step, or the file has a key twice.
-        DataError: The file is malformed or does not fit the table.
-        ConfigError: The file's suffix is neither .npz nor .parquet, or rows have NaN or infinities.
+        DataError: The file is malformed or does not fit the table, or a row is bad.
+        ConfigError: The file's suffix is neither .npz nor .parquet.
         OSError: The file cannot be read, or the copy cannot be written.
     """
     manifest = stored.manifest
@@ -103,14 +103,7 @@ def _read(file: Path, entry: TableEntry) -> StoredRows:
         history = _fresh_history(entry, len(block.keys))
         blocks.append(StoredRows(block.keys, block.embeddings, states, history))
     _, order = sorted_keys(blocks, f"{file}")
-    rows = StoredRows(*(np.concatenate(arrays)[order] for arrays in zip(*blocks, strict=True)))
-    bad = ~np.isfinite(rows.embeddings).all(axis=1)
-    if bad.any():
-        raise ConfigError(
-            f"{file} must have finite embeddings. Received: NaN or infinities in {bad.sum()} rows, "
-            f"of the keys {rows.keys[bad][:5]}"
-        )
-    return rows
+    return StoredRows(*(np.concatenate(arrays)[order] for arrays in zip(*blocks, strict=True)))
 
 
 def _source(file: Path) -> NumpyRows | ParquetRows:

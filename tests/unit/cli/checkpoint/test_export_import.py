@@ -220,9 +220,9 @@ def test_no_checkpoint_is_changed(run, directory, newest, tmp_path, vectors):
     ("arrays", "message"),
     [
         ({"keys": np.array([1, 1])}, "duplicate keys"),
-        ({"keys": np.array([1.5, 2])}, "whole numbers"),
+        ({"keys": np.array([1.5, 2])}, "a whole number of int64"),
         ({"keys": np.array([[1, 2]])}, "Received"),
-        ({"embeddings": np.full((2, DIM), np.nan, np.float32)}, "NaN or infinities in 2 rows"),
+        ({"embeddings": np.full((2, DIM), np.nan, np.float32)}, "Received: nan at index 0"),
         ({"embeddings": np.zeros((2, DIM + 1), np.float32)}, "Received"),
         ({"states": np.zeros((2, 7, DIM), np.float32)}, "Received"),
     ],
