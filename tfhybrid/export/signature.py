@@ -63,9 +63,17 @@ class Signature:
 
         Args:
             named: Tensors of a request, by the names of `specs`.
+
+        Raises:
+            tf.errors.InvalidArgumentError: When the op runs, a tensor has another shape than its
+                specification, or the parts of a ragged or sparse input do not fit each other.
         """
+        # TensorFlow does not compare the shapes of a request with those of the signature.
+        named = {
+            name: tf.ensure_shape(each, self.specs[name].shape) for name, each in named.items()
+        }
         leaves = [
-            _as_leaf(leaf, {part: named[name] for part, name in names.items()})
+            _as_leaf(leaf, {part: named[name] for part, name in names.items()}, names)
             for leaf, names in self._leaves
         ]
         return tf.nest.pack_sequence_as(self._structure, leaves)
@@ -152,15 +160,62 @@ def _parts_of(name: str, leaf: Any) -> dict[str, tf.TensorSpec]:
     return {"": tf.TensorSpec((None, *shape[1:]), leaf.dtype)}
 
 
-def _as_leaf(leaf: Any, parts: Mapping[str, tf.Tensor]) -> Any:
+def _as_leaf(leaf: Any, parts: Mapping[str, tf.Tensor], names: Mapping[str, str]) -> Any:
     """Builds an input of the model from the tensors of a request."""
     if _is(leaf, "ragged"):
-        return tf.RaggedTensor.from_row_splits(parts[""], parts["_row_splits"])
+        return _ragged(parts[""], parts["_row_splits"], names)
     if _is(leaf, "sparse"):
-        tensor = tf.SparseTensor(parts["_indices"], parts[""], parts["_dense_shape"])
         # A client may send the values in any order.
-        return tf.sparse.reorder(tensor)
+        return tf.sparse.reorder(
+            _sparse(parts[""], parts["_indices"], parts["_dense_shape"], names)
+        )
     return parts[""]
+
+
+def _ragged(values: tf.Tensor, splits: tf.Tensor, names: Mapping[str, str]) -> tf.RaggedTensor:
+    fits = (
+        (tf.size(splits) > 0)
+        & tf.reduce_all(splits[:1] == 0)
+        & tf.reduce_all(splits[1:] >= splits[:-1])
+        & tf.reduce_all(splits[-1:] == tf.shape(values, splits.dtype)[0])
+    )
+    message = (
+        f"Input {names['_row_splits']}: expected numbers that begin with 0, do not descend, and "
+        f"end with the number of values in {names['']}. Received:"
+    )
+    with tf.control_dependencies(_refusing(fits, message, splits, tf.shape(values)[0])):
+        return tf.RaggedTensor.from_row_splits(
+            tf.identity(values), tf.identity(splits), validate=False
+        )
+
+
+def _sparse(
+    values: tf.Tensor, indices: tf.Tensor, shape: tf.Tensor, names: Mapping[str, str]
+) -> tf.SparseTensor:
+    fits = (
+        (tf.shape(indices)[0] == tf.shape(values)[0])
+        & tf.reduce_all(indices >= 0)
+        & tf.reduce_all(indices < shape)
+        & tf.reduce_all(shape >= 0)
+        & (shape[0] <= _MAX_ROWS)
+    )
+    message = (
+        f"Input {names['_indices']}: expected an index within {names['_dense_shape']}, which has "
+        f"at most {_MAX_ROWS} rows, for each value in {names['']}. Received:"
+    )
+    received = (indices, shape, tf.shape(values)[0])
+    with tf.control_dependencies(_refusing(fits, message, *received)):
+        return tf.SparseTensor(tf.identity(indices), tf.identity(values), tf.identity(shape))
+
+
+# A request with more would end the server by its memory before anything refuses it.
+_MAX_ROWS = 2**31 - 1
+
+
+def _refusing(fits: tf.Tensor, message: str, *received: tf.Tensor) -> list[tf.Operation]:
+    """Returns an assertion that fails with INVALID_ARGUMENT and a plain text."""
+    check = tf.debugging.Assert(fits, [message, *received])
+    return [] if check is None else [check]
 
 
 def _is(leaf: Any, kind: str) -> bool:

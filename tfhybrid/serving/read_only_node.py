@@ -39,6 +39,7 @@ class ReadOnlyNode:
         Raises:
             PublicationError: The node has not read a publication yet.
             ConfigError: The model has no such table.
+            DataError: A key is not a whole number of int64.
         """
         return self._reader.read(dict(keys), dense=dense)
 
@@ -103,6 +104,7 @@ class RemoteReader:
         Raises:
             PublicationError: The node has not read a publication yet.
             ConfigError: The model has no such table.
+            DataError: A key is not a whole number of int64.
             StreamError: The node does not answer.
         """
         return self._node.read(keys, dense)

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.export.loaded_graph import load_graph
 from tfhybrid.serving.reader import PublishedWeights
+from tfhybrid.serving.served_inputs import tensors_of
 from tfhybrid.serving.shared_lock import SharedLock
 
 
@@ -28,6 +29,7 @@ class ReadsWeights(Protocol):
         Raises:
             PublicationError: No publication has been read yet.
             ConfigError: The model has no such table.
+            DataError: A key is not a whole number of int64.
             StreamError: A remote node does not answer.
         """
 
@@ -41,6 +43,7 @@ class ServedModel:
     Args:
         graph: Folder that `tfhybrid.export.serving_graph` wrote.
         reader: Reader of the model's publications; the caller closes it.
+        finite: Whether requests with NaN or infinite numbers are refused. Default true.
 
     Raises:
         ExportError: The folder has no serving graph.
@@ -56,8 +59,11 @@ class ServedModel:
     ```
     """
 
-    def __init__(self, graph: str | os.PathLike[str], reader: ReadsWeights) -> None:
+    def __init__(
+        self, graph: str | os.PathLike[str], reader: ReadsWeights, *, finite: bool = True
+    ) -> None:
         self._graph = load_graph(graph)
+        self._finite = finite
         self._reader = reader
         self._specs = self._graph.inputs
         self._lock = SharedLock()
@@ -71,16 +77,24 @@ class ServedModel:
 
         Raises:
             ConfigError: An input is missing, or the model has no such input.
+            DataError: A value is bad, or the inputs do not fit each other. A server answers such a
+                request with INVALID_ARGUMENT and the message.
             PublicationError: The reader has not read a publication yet.
             ExportError: The publication is of another model than the graph.
             StreamError: The node of a `RemoteReader` does not answer.
         """
         if set(inputs) != set(self._specs):
             raise ConfigError(f"Inputs are {sorted(self._specs)}. Received: {sorted(inputs)}")
-        named = {
-            name: tf.convert_to_tensor(value, self._specs[name].dtype)
-            for name, value in inputs.items()
-        }
+        named = tensors_of(self._specs, inputs, finite=self._finite)
+        try:
+            return self._predict(named)
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(
+                f"The inputs {sorted(inputs)} must fit the model and each other. "
+                f"Received: {_plain(error.message)}"
+            ) from error
+
+    def _predict(self, named: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
         lookups = self._graph.keys(**named)
         keys = [lookups[f"keys_{i}"].numpy() for i in range(len(self._graph.tables))]
         while True:
@@ -120,3 +134,10 @@ class ServedModel:
                 self._dense_of = -1
                 self._graph.assign(weights.dense)
                 self._dense_of = weights.number
+
+
+def _plain(message: str) -> str:
+    """Returns the line of a TensorFlow error that says what is wrong."""
+    frame = ("Graph execution error", "Detected at node", "<stack traces", "[[{{")
+    lines = [line.strip() for line in message.splitlines()]
+    return next((line for line in lines if line and not line.startswith(frame)), message)

@@ -13,6 +13,7 @@ from tfhybrid.core import native
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.errors import DataError
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
 _BLOCK_ROWS = 65536
@@ -91,9 +92,10 @@ class ServedRows(TableSet):
             keys: int64 of any shape.
 
         Raises:
+            DataError: A key is not a whole number of int64.
             StoreError: The store is closed.
         """
-        return self.engine.lookup(table, self.dims[table], keys)
+        return self.engine.lookup(table, self.dims[table], _keys(table, keys))
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
         """Yields all rows of a table in blocks, without states; nobody may write meanwhile.
@@ -116,3 +118,21 @@ class ServedRows(TableSet):
 
     def _writer(self, table: str) -> TableWriter:
         return TableWriter(self.engine, table, self.dims[table], (0, self.dims[table]), None)
+
+
+def _keys(table: str, keys: np.ndarray) -> np.ndarray:
+    """Returns the keys of a request as int64."""
+    keys = np.asarray(keys)
+    if keys.dtype == np.int64:
+        return keys
+    from tfhybrid.values import Column, check  # imports pyarrow, which well-behaved clients spare
+
+    flat = keys.reshape(-1)
+    checked = check(Column("key"), flat)
+    if checked.bad.any():
+        first = flat[int(np.argmax(checked.bad))]
+        raise DataError(
+            f"Table {table!r}: expected keys, whole numbers of int64. Received: {first!r} among "
+            f"{keys.dtype} {list(keys.shape)}"
+        )
+    return checked.values.reshape(keys.shape)
