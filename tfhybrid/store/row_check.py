@@ -47,40 +47,49 @@ class RowCheck:
         Raises:
             DataError: A row is bad. The message names the first one of the block.
         """
-        checked = check(_KEY, keys)
-        if checked.bad.any():
-            row = int(np.argmax(checked.bad))
-            good_values = expected(_KEY, Reason(checked.reasons[row]))
-            raise self._error(0, row, good_values, reprlib.repr(value_at(keys, row)))
+        checked = [check(_KEY, keys)]
+        for part, shape in zip(parts, self._shapes, strict=False):
+            checked.append(_numbers(part, math.prod(shape)))
+        if any(each.bad.any() for each in checked):
+            raise self._first_fault(checked, [keys, *parts])
+        self._first += len(checked[0].values)
         arrays = [
-            self._numbers(number, part, shape)
-            for number, (part, shape) in enumerate(zip(parts, self._shapes, strict=False), 1)
+            each.values.reshape(-1, *shape) if math.prod(shape) else _without_numbers(part, shape)
+            for each, part, shape in zip(checked[1:], parts, self._shapes, strict=False)
         ]
-        self._first += len(checked.values)
-        return RowBlock(checked.values, arrays[0], arrays[1] if len(arrays) > 1 else None)
+        return RowBlock(checked[0].values, arrays[0], arrays[1] if len(arrays) > 1 else None)
 
-    def _numbers(self, part: int, rows: Any, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns numbers of all rows, float32 `[n, *shape]`."""
-        length = math.prod(shape)
-        if not length:
-            return np.empty((len(rows), *shape), np.float32)
-        if isinstance(rows, np.ndarray):
-            column = dataclasses.replace(_NUMBER, length=length)
-            rows = rows.reshape(len(rows), length)
-            checked = check(column, rows)
+    def _first_fault(self, checked: Sequence[Checked], values: Sequence[Any]) -> DataError:
+        """Returns the error of the first bad row."""
+        row, part = min(
+            (int(np.argmax(each.bad)), part) for part, each in enumerate(checked) if each.bad.any()
+        )
+        value = value_at(values[part], row)
+        if part:
+            length = math.prod(self._shapes[part - 1])
+            good_values = f"{length} finite number{'s' * (length > 1)} of float32"
+            received = _received(value)
         else:
-            checked = _of_lists(length, rows)
-        if checked.bad.any():
-            row = int(np.argmax(checked.bad))
-            numbers = "1 finite number" if length == 1 else f"{length} finite numbers"
-            raise self._error(part, row, f"{numbers} of float32", _received(value_at(rows, row)))
-        return checked.values.reshape(-1, *shape)
-
-    def _error(self, part: int, row: int, good_values: str, received: str) -> DataError:
+            good_values = expected(_KEY, Reason(checked[0].reasons[row]))
+            received = reprlib.repr(value)
         return DataError(
             f"{self._places[part]}, row {self._first + row}: expected {good_values}. "
             f"Received: {received}."
         )
+
+
+def _numbers(rows: Any, length: int) -> Checked:
+    """Checks numbers of all rows, so many in each."""
+    if not length:
+        good = np.zeros(len(rows), np.uint8)
+        return Checked(np.empty(0, np.float32), None, good != 0, good)
+    if not isinstance(rows, np.ndarray):
+        return _of_lists(length, rows)
+    return check(dataclasses.replace(_NUMBER, length=length), rows.reshape(len(rows), length))
+
+
+def _without_numbers(rows: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty((len(rows), *shape), np.float32)
 
 
 def _of_lists(length: int, rows: Any) -> Checked:

@@ -257,6 +257,13 @@ def test_bad_rows_in_memory_are_named(table, keys, embeddings, message) -> None:
     assert table.rows == 0
 
 
+def test_the_first_bad_row_is_named_whatever_is_bad_in_it(table) -> None:
+    embeddings = np.zeros((3, DIM))
+    embeddings[1] = np.nan
+    with pytest.raises(DataError, match=r"ArrayRows, embeddings, row 1: .*nan at index 0"):
+        table.load(ArrayRows([1, 2, 2.5], embeddings))
+
+
 @pytest.mark.parametrize(
     ("keys", "embeddings"),
     [
