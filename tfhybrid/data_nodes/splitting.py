@@ -10,7 +10,8 @@ import numpy as np
 
 from tfhybrid.core import split_batches
 from tfhybrid.data_nodes.elements import Leaf, Structure, features_of
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.values import Column, check
 
 _DIGEST_BYTES = 16
 
@@ -83,15 +84,12 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
     Raises:
         ConfigError: The batch has no dict of features, a feature contains something else than
             integers, or the batch has more keys than key handles can name.
+        DataError: A key does not fit int64.
     """
     of_tables: dict[str, list[int]] = {}
     looked_up = declared.leaves_in(structure)
     for feature, number in looked_up.items():
-        keys = leaves[number].values
-        if keys.dtype.kind not in "iu":
-            raise ConfigError(
-                f"Keys of feature '{feature}' must be whole numbers. Received: {keys.dtype}"
-            )
+        _check_keys(feature, leaves[number].values)
         of_tables.setdefault(declared.tables[feature], []).append(number)
     for_trainer = list(leaves)
     owners = declared.hosts - declared.first_owner
@@ -110,6 +108,22 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
             if len(keys):
                 keys_of[owner][table] = keys
     return Split(for_trainer, looked_up.values(), keys_of, _digest(structure, leaves))
+
+
+def _check_keys(feature: str, keys: np.ndarray) -> None:
+    if keys.dtype.kind not in "iu":
+        raise ConfigError(
+            f"Keys of feature '{feature}' must be whole numbers. Received: {keys.dtype}"
+        )
+    if np.can_cast(keys.dtype, np.int64):
+        return
+    flat = keys.reshape(-1)
+    bad = check(Column(feature), flat).bad
+    if bad.any():
+        raise DataError(
+            f"Keys of feature '{feature}' must be whole numbers of int64. "
+            f"Received: {flat[int(np.argmax(bad))]}"
+        )
 
 
 def _digest(structure: Structure, leaves: Sequence[Leaf]) -> str:

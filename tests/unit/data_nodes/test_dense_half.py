@@ -31,7 +31,7 @@ from tfhybrid.data_nodes.elements import (
 )
 from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.splitting import Declared, split
-from tfhybrid.errors import ConfigError, StoreError
+from tfhybrid.errors import ConfigError, DataError, StoreError
 
 LAST_INDEX, LAST_OWNER, TICKET = (1 << 26) - 1, (1 << 12) - 1, TICKETS - 1
 BY_KEY = (1, 0)
@@ -87,6 +87,17 @@ def test_places_are_those_that_owners_count() -> None:
     back = lengthened(short, 77, (2, 5))
     assert short.dtype == np.uint16
     assert [key_at[handle] for handle in back.ravel().tolist()] == keys.ravel().tolist()
+
+
+def test_a_key_beyond_int64_is_refused() -> None:
+    structure, tensors = flatten(({"user": np.uint64([5, 2**63 - 1, 2**63])}, np.zeros(3)))
+    leaves = [Leaf.of(tensor) for tensor in tensors]
+    declared = Declared({"user": "item"}, {"item": BY_KEY}, 1, 4)
+    with pytest.raises(DataError, match=r"'user' must be .* int64. Received: 9223372036854775808"):
+        split(declared, structure, leaves, 5)
+    fine = [Leaf.of(np.uint64([5, 2**63 - 1])), leaves[1]]
+    owned = split(declared, structure, fine, 5).keys
+    assert sorted(key for each in owned for key in each.get("item", [])) == [5, 2**63 - 1]
 
 
 @pytest.mark.parametrize("samples", [0, 1, 300])
