@@ -277,6 +277,8 @@ def _check_last_quote(unit: Unit, layout: Layout, text: bytes) -> None:
 
 
 def _parsed(text: bytes, layout: Layout) -> pa.Table:
+    if not text and not layout.header:  # Arrow takes no file without a line
+        return pa.schema(layout.columns).empty_table()
     return pa.csv.read_csv(
         pa.BufferReader(text),
         _read_options(layout, use_threads=True),

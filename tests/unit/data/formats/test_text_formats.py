@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import functools
 import gzip
@@ -128,6 +129,16 @@ def test_malformed_libfm_names_file_and_line(tmp_path, line, message):
 
     with pytest.raises(DataError, match=rf"file\.txt(, column '\w+')?, line 2: {message}"):
         Libfm(["user", "item"]).read(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize(
+    "file_format", [Libfm(["user"]), Criteo(), Csv(["user"], columns=["label", "user"])]
+)
+def test_a_file_without_header_and_lines_has_no_samples(tmp_path, file_format, suffix):
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(suffix, bytes)(b""))
+    assert len(file_format.read(path)) == 0
 
 
 def test_criteo_reads_hex_ids_exactly_and_marks_empty_fields(tmp_path):
