@@ -1,6 +1,7 @@
 #include "core/checkpoint/record_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -39,6 +40,15 @@ int64_t KeyOf(const uint8_t* record, const RecordSchema& schema) {
   return key;
 }
 
+Status CheckFinite(const std::string& path, int64_t record, Span<const float> embedding) {
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  const float* bad = std::find_if_not(embedding.begin(), embedding.end(), is_finite);
+  if (bad == embedding.end()) return Status::Ok();
+  return Status::Error(StatusCode::kDataLoss, path, ", record ", record, ": expected ",
+                       embedding.size(), " finite numbers of float32. Received: ", *bad,
+                       " at index ", bad - embedding.begin());
+}
+
 }  // namespace
 
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
@@ -73,10 +83,13 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
     int64_t count = 0;
     for (int64_t i = first; i < end; ++i, record += schema.record_bytes) {
       const int64_t key = KeyOf(record, schema);
+      float* const embedding = &embeddings[static_cast<size_t>(count * dim)];
+      std::memcpy(embedding, record + schema.embedding_offset,
+                  static_cast<size_t>(embedding_bytes));
+      // Also of records that this host does not keep: all hosts refuse the same files.
+      TFHYBRID_RETURN_IF_ERROR(CheckFinite(path, i, Span<const float>(embedding, dim)));
       if (keeps != nullptr && !keeps(key)) continue;
       keys[static_cast<size_t>(count)] = key;
-      std::memcpy(&embeddings[static_cast<size_t>(count * dim)], record + schema.embedding_offset,
-                  static_cast<size_t>(embedding_bytes));
       ++count;
     }
     TFHYBRID_RETURN_IF_ERROR(loader.WriteRows(Span<const int64_t>(keys.data(), count),

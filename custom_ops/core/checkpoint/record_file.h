@@ -25,7 +25,8 @@ struct RecordSchema {
 
 // Creates a row for every record whose key `keeps` accepts (all if null), with fresh optimizer
 // state. Returns the number of rows. Fails with kInvalidArgument if the schema does not fit the
-// table, and with kDataLoss if the file is not a whole number of records or has duplicate keys.
+// table, and with kDataLoss if the file is not a whole number of records, an embedding is not
+// finite, or there are duplicate keys.
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
                                TableWriter* table, const ParallelFor& parallel_for,
                                const std::function<bool(int64_t key)>& keeps = nullptr);

@@ -106,6 +106,27 @@ TEST_F(RecordFileTest, FileWithoutRecordsLoadsNothing) {
   }
 }
 
+TEST_F(RecordFileTest, EmbeddingThatIsNotFiniteIsDamage) {
+  const RecordSchema schema = {8, 24, 0, 8};
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
+    const auto writer = Create(ConfigOf("table" + std::to_string(bad), kDim));
+    const std::string path = Write(schema, KeysBetween(0, 20000));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(8 + 24 * 17000 + 8 + 4);
+    file.write(reinterpret_cast<const char*>(&bad), sizeof(bad));
+    file.close();
+    ExpectError(LoadRecordFile(path, schema, writer.get(), RunInline).status(),
+                StatusCode::kDataLoss,
+                {path, "record 17000", "4 finite numbers of float32", "at index 1"});
+    // A host that keeps no row of the file refuses it, too.
+    const auto none = [](int64_t) { return false; };
+    ExpectError(LoadRecordFile(path, schema, writer.get(), RunInline, none).status(),
+                StatusCode::kDataLoss, {"record 17000"});
+  }
+}
+
 TEST_F(RecordFileTest, CutShortIsDamageAndChangesNothing) {
   const RecordSchema schema = {16, 24, 0, 8};
   const std::string path = Write(schema, {1, 2, 3});

@@ -66,6 +66,18 @@ def test_a_key_twice_is_refused(table, tmp_path) -> None:
     assert table.stats().rows == 0
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_embedding_that_is_not_finite_is_named(table, tmp_path, bad) -> None:
+    array = records(KEYS)
+    array["embedding"][3:, 1] = bad
+    message = (
+        rf"rows.bin, record 3: expected 3 finite numbers of float32. Received: -?{abs(bad)} at"
+    )
+    with pytest.raises(CorruptFileError, match=message):
+        table.load(write(tmp_path / "rows.bin", array.tobytes()))
+    assert table.stats().rows == 0
+
+
 def test_a_table_that_has_rows_is_refused(table, tmp_path) -> None:
     file = write(tmp_path / "rows.bin", records(KEYS).tobytes())
     table.load(file)
