@@ -90,6 +90,7 @@ def _way(name: str, bad_rows: str, lacks: str, typed: bool = False) -> Way:
 
 _RAISED = "`DataError` with file, row and column, or skipped"
 _OF_TABLE = "`DataError` with source, row and column; the table stays empty"
+_TOLD = "left out; told with record, row and column"
 _TYPES = "text for a number, number for a text, list for one, one for list, huge"
 _NO_TEXT = "string, bytes, missing string, number for a text"
 _NOT_IN_ARRAYS = f"{_NO_TEXT}, {_TYPES}, missing key, missing list, missing item, other length"
@@ -148,6 +149,9 @@ WAYS = {
             _NOT_IN_RECORDS,
             typed=True,
         ),
+        _way("JSON in a stream", _TOLD, "narrow key, bytes, other length"),
+        _way("Arrow in a stream", _TOLD, f"{_TYPES}, bytes, other length", typed=True),
+        _way("label joins", _TOLD, "narrow key, bytes, other length"),
         _way(
             "data nodes",
             "`ConfigError` for a type, `DataError` for an id beyond int64",
