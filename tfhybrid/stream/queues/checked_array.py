@@ -52,13 +52,25 @@ def of_arrow(declared: RowColumn, array: pa.Array) -> CheckedArray:
         declared: Column of the values.
         array: Values, which `Array.validate` has found valid.
     """
-    if array.type != declared.type and {array.type, declared.type} <= _TEXTS:
-        array = array.cast(declared.type)
-    if array.type == declared.type and fits_as_it_is(
-        declared.column, array, nulls=declared.nullable
+    as_declared = array if array.type == declared.type else _cast(declared, array)
+    if as_declared is not None and fits_as_it_is(
+        declared.column, as_declared, nulls=declared.nullable
     ):
-        return CheckedArray(array)
+        return CheckedArray(as_declared)
     return _converted(declared, array)
+
+
+def _cast(declared: RowColumn, array: pa.Array) -> pa.Array | None:
+    """Returns what `check` would make of an array if no row is bad; `None` if that takes a check.
+
+    A number that has no finite float is infinite in the result.
+    """
+    if {array.type, declared.type} <= _TEXTS:
+        return array.cast(declared.type)
+    of_numbers = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if of_numbers and pa.types.is_floating(declared.type):
+        return array.cast(declared.type, safe=False)
+    return None
 
 
 def _leaf(dtype: pa.DataType) -> pa.DataType:
