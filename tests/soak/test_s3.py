@@ -75,3 +75,24 @@ def test_publications_in_a_bucket(environment) -> None:
     job = [sys.executable, str(ROOT / "tests/soak/jobs/s3_publications.py"), "s3://bucket/ads"]
     done = subprocess.run(job, env=environment, capture_output=True, text=True)
     assert "read from the bucket" in done.stdout, done.stderr
+
+
+OUTAGE = """
+from tfhybrid.checkpoint import stored
+
+try:
+    print("steps", stored.steps("s3://bucket/none"))
+except OSError as error:
+    print("refused", error)
+"""
+
+
+@pytest.mark.timeout(600)  # tensorflow-io's client retries for minutes
+def test_a_bucket_in_an_outage_is_no_empty_directory(environment) -> None:
+    def steps() -> str:
+        look = [sys.executable, "-c", OUTAGE]
+        return subprocess.run(look, env=environment, capture_output=True, text=True).stdout
+
+    assert steps() == "steps []\n"
+    environment["S3_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
+    assert steps().startswith("refused s3://bucket/none")

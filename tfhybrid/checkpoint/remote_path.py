@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_PROBE = ".tfhybrid-probe"  # no file has this name
+
 
 class RemotePath:
     """Path of a URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
-    Only the methods access the store. All of them but `is_dir` and `remove` raise `OSError` if that
-    fails.
+    Only the methods access the store. All of them but `remove` raise `OSError` if that fails;
+    `exists` does so only where TensorFlow's file system does: that of `s3://` does not.
 
     Args:
         url: URL `SCHEME://...` in a file system that TensorFlow or tensorflow-io supports.
@@ -74,13 +76,23 @@ class RemotePath:
         return self.exists() and not self.is_dir()
 
     def is_dir(self) -> bool:
-        """Returns whether the path is a folder; false also if the store cannot be accessed.
+        """Returns whether the path is a folder.
 
         Raises:
-            OSError: Neither TensorFlow nor tensorflow-io supports the scheme of the URL.
+            OSError: The store cannot be accessed.
         """
+        import tensorflow as tf
+
         with _store(self._url) as gfile:
-            return bool(gfile.isdir(self._url))
+            if gfile.isdir(self._url):
+                return True
+            # `isdir` and `exists` are also false in an outage; only a read tells it from no folder.
+            with (
+                contextlib.suppress(tf.errors.NotFoundError),
+                gfile.GFile(f"{self / _PROBE}") as probe,
+            ):
+                probe.read(1)
+        return False
 
     def size(self) -> int:
         """Returns a file's size in bytes.

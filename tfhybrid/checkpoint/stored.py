@@ -237,11 +237,10 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
             need not exist.
 
     Returns:
-        The steps; none if the directory does not exist, or if the store of a URL cannot be accessed
-        at all.
+        The steps; none if the directory does not exist.
 
     Raises:
-        OSError: The directory exists and cannot be read, or the scheme of a URL is not supported.
+        OSError: The directory exists and cannot be read, or the store of a URL cannot be accessed.
 
     Example:
 
