@@ -202,6 +202,11 @@ class Checkpoint(CollectiveCallback):
             self._finish(number)
 
     @override
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        super().on_test_begin(logs)
+        self._short_epoch.end()
+
+    @override
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         self._short_epoch.end()

@@ -128,7 +128,8 @@ class ShortEpoch:
     """End of an epoch of which `fit` trains the rest, before Keras asks the data for more.
 
     Keras takes a batch within the graph of a step. Without one, parts of the step would run all the
-    same, and draw random numbers.
+    same, and draw random numbers. Keras warns of an epoch that ends early as soon as it has ended,
+    so its warning is silenced from then until `end` alone: `fit` may fail before that.
     """
 
     def __init__(self) -> None:
@@ -136,19 +137,16 @@ class ShortEpoch:
         self._filters: warnings.catch_warnings[Any] | None = None
 
     def begin(self, steps: int) -> None:
-        """Expects the end of the epoch, and silences Keras's warning about it.
+        """Expects the end of the epoch.
 
         Args:
             steps: Number of steps that are left in the epoch.
         """
         self.end()
         self._steps = steps
-        self._filters = warnings.catch_warnings()
-        self._filters.__enter__()
-        warnings.filterwarnings("ignore", message="Your input ran out of data")
 
     def check(self, batch: int) -> None:
-        """Ends the epoch, if it is over.
+        """Ends the epoch, if it is over, and silences Keras's warning about it.
 
         Args:
             batch: Number of the batch that `fit` is about to take, from 0.
@@ -157,6 +155,10 @@ class ShortEpoch:
             StopIteration: No batch is left; Keras ends the epoch then.
         """
         if self._steps is not None and batch >= self._steps:
+            self.end()
+            self._filters = warnings.catch_warnings()
+            self._filters.__enter__()
+            warnings.filterwarnings("ignore", message="Your input ran out of data")
             raise StopIteration
 
     def end(self) -> None:

@@ -165,6 +165,14 @@ def test_batches_may_be_iterated_over(tmp_path) -> None:
     assert read == dataset
 
 
+def test_a_failure_in_the_rest_of_an_epoch_leaves_the_filters_of_warnings(tmp_path) -> None:
+    killed(tmp_path, 7)
+    with warnings.catch_warnings():
+        before = [*warnings.filters]
+        killed(tmp_path, 8)
+        assert warnings.filters == before
+
+
 @pytest.mark.parametrize("crashes", [(7, 13, 29), (24,)])
 def test_killed_runs_end_as_one_that_was_not(tmp_path, crashes) -> None:
     for at in crashes:
