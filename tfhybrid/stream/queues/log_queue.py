@@ -15,7 +15,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from tfhybrid._deprecated import renamed_arguments
-from tfhybrid.core.whole_file import unfinished_of, write_whole
+from tfhybrid.core.whole_file import sync, unfinished_of, write_whole
 from tfhybrid.errors import (
     ConfigError,
     CorruptFileError,
@@ -112,23 +112,32 @@ class LogQueue(Queue):
     @override
     def append(self, records: Sequence[Record]) -> int:
         tail = self._writing()
+        if tail.byte >= self._segment_bytes:  # the last call could not begin the next segment
+            with self._all_or_none():
+                tail = self._begin_segment(tail.offset)
         frames = [log_segment.frame(tail.offset + i, record) for i, record in enumerate(records)]
         too_long = max(map(len, frames), default=0)
         if too_long > log_segment.MAX_BYTES:
             raise StreamError(
                 f"A record must not exceed {log_segment.MAX_BYTES} bytes. Received: {too_long}"
             )
-        file = self._files[self._segments()[-1]]
-        with self._all_or_none(file, tail.byte):
-            _write(file, b"".join(frames), tail.byte)
-            if self._fsync:
-                os.fdatasync(file)
+        with self._all_or_none():
+            try:
+                _write(tail.file, b"".join(frames), tail.byte)
+                if self._fsync:
+                    os.fdatasync(tail.file)
+            except OSError:
+                os.ftruncate(tail.file, tail.byte)
+                raise
         tail.offset += len(frames)
         tail.byte += sum(map(len, frames))
         if tail.byte >= self._segment_bytes:
-            self._begin_segment(tail.offset)
-            self._forget_old()
-        return self._tail.offset if self._tail else tail.offset
+            try:
+                self._begin_segment(tail.offset)
+                self._forget_old()
+            except OSError as error:  # the records are stored: the next call tries again
+                _log.warning("%s: the next file could not be started: %s", self.name, error)
+        return tail.offset
 
     @override
     @renamed_arguments(most="max_records")
@@ -315,10 +324,15 @@ class LogQueue(Queue):
         os.ftruncate(self._files[first], tail.byte)
         os.fsync(self._files[first])
 
-    def _begin_segment(self, first: int) -> None:
-        """Creates a segment. Its file appears with a complete header."""
-        write_whole(log_segment.path_of(self._folder, first), log_segment.header(first))
+    def _begin_segment(self, first: int) -> SegmentReader:
+        """Creates a segment, and returns its end. Its file appears with a complete header."""
+        path = log_segment.path_of(self._folder, first)
+        if path.exists():  # an earlier call failed after it had created the file
+            sync(path.parent)
+        else:
+            write_whole(path, log_segment.header(first))
         self._tail = self._reader(first)
+        return self._tail
 
     def _forget_old(self) -> None:
         segments = self._segments()
@@ -333,11 +347,10 @@ class LogQueue(Queue):
             log_segment.path_of(self._folder, first).unlink()
 
     @contextmanager
-    def _all_or_none(self, file: int, byte: int) -> Iterator[None]:
+    def _all_or_none(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            os.ftruncate(file, byte)
             raise OutOfSpaceError(
                 f"Cannot write records to the queue {self.name}: {error}. None was written. Free "
                 "disk space, then append them again"

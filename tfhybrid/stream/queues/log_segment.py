@@ -105,12 +105,13 @@ class SegmentReader:
         byte: Byte in the file at which that record begins.
 
     Attributes:
+        file: The argument.
         offset: Offset of the next record.
         byte: Byte in the file at which the next record begins.
     """
 
     def __init__(self, file: int, path: Path, offset: int, byte: int) -> None:
-        self._file = file
+        self.file = file
         self._path = path
         self.offset = offset
         self.byte = byte
@@ -120,13 +121,13 @@ class SegmentReader:
 
         Returns `None`, and does not advance, if that record is missing, incomplete or damaged.
         """
-        head = os.pread(self._file, _FRAME.size, self.byte)
+        head = os.pread(self.file, _FRAME.size, self.byte)
         if len(head) < _FRAME.size:
             return None
         magic, size, crc = _FRAME.unpack(head)
         if magic != _FRAME_MAGIC or not _LENGTH.size <= size <= MAX_BYTES:
             return None
-        body = os.pread(self._file, size, self.byte + _FRAME.size)
+        body = os.pread(self.file, size, self.byte + _FRAME.size)
         if len(body) < size or _crc(self.offset, body) != crc:
             return None
         (length,) = _LENGTH.unpack_from(body)
@@ -142,12 +143,12 @@ class SegmentReader:
         If a complete record follows, the record here was not torn by a killed writer but damaged
         later.
         """
-        rest = os.pread(self._file, os.fstat(self._file).st_size, self.byte)
+        rest = os.pread(self.file, os.fstat(self.file).st_size, self.byte)
         start, skipped = rest.find(_FRAME_MAGIC, 1), 0
         while start > 0:
             skipped += 1  # maximum number of records before `start`
             for offset in range(self.offset + 1, self.offset + skipped + 1):
-                if SegmentReader(self._file, self._path, offset, self.byte + start).next():
+                if SegmentReader(self.file, self._path, offset, self.byte + start).next():
                     return False
             start = rest.find(_FRAME_MAGIC, start + 1)
         return True

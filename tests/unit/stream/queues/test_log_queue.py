@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.stream import queue_contract
+from tfhybrid.core.whole_file import unfinished_of
 from tfhybrid.errors import (
     ConfigError,
     CorruptFileError,
@@ -21,6 +22,7 @@ from tfhybrid.errors import (
     PositionLostError,
     StreamError,
 )
+from tfhybrid.stream.queues import log_segment
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Record
 
@@ -193,6 +195,26 @@ def test_a_full_disk_leaves_the_queue_as_it_was(tmp_path: Path, monkeypatch):
     monkeypatch.undo()
     queue.append(_records(2))
     assert queue_contract.read_all(queue) == _records(0, 2)
+
+
+@pytest.mark.parametrize("created", [False, True], ids=["not created", "not opened"])
+def test_records_are_stored_or_refused_when_the_next_file_cannot_be_started(
+    tmp_path: Path, created: bool
+):
+    queue = LogQueue(tmp_path / "q", write=True, segment_bytes=1)
+    queue.append(_records(0))
+    path = log_segment.path_of(tmp_path / "q", 2)
+    in_the_way = path if created else unfinished_of(path)
+    in_the_way.mkdir()
+    assert queue.append(_records(1)) == 2  # stored, so it is no error
+    with pytest.raises(OutOfSpaceError, match="None was written"):
+        queue.append(_records(2))
+    in_the_way.rmdir()
+    assert queue_contract.read_all(queue) == _records(0, 1)
+    queue.append(_records(2))
+    assert queue_contract.read_all(queue) == _records(0, 1, 2)
+    queue.close()
+    assert queue_contract.read_all(LogQueue(tmp_path / "q")) == _records(0, 1, 2)
 
 
 def test_what_cannot_be(tmp_path: Path):
