@@ -22,7 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from tfhybrid.rpc.address import parsed_address
 
 _DIAL_SECONDS = 5.0
-_SSH_SECONDS = 60.0
+_LISTEN_SECONDS = 60.0  # for the answer of the host that listens
+_ANSWER_SECONDS = 60.0
 
 
 def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -34,7 +35,6 @@ def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str],
 
     Raises:
         OSError: ssh cannot be started.
-        subprocess.TimeoutExpired: A host does not finish its attempts within a minute.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as threads:
         ports = {}
@@ -62,7 +62,7 @@ def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
     ) as remote:
         assert remote.stdout is not None
         assert remote.stdin is not None
-        ending = threading.Timer(_SSH_SECONDS, remote.kill)
+        ending = threading.Timer(_LISTEN_SECONDS, remote.kill)
         ending.start()
         try:
             line = remote.stdout.readline().strip()
@@ -75,14 +75,17 @@ def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
 
 def _dialed(ssh: Sequence[str], host: str, ports: dict[str, int]) -> dict[str, str]:
     """Makes a host dial the others; returns the reason for each one that it cannot reach."""
-    others = [f"{other}:{port}" for other, port in ports.items() if other != host]
-    run = subprocess.run(
-        [*ssh, host, _command("dial", *others)],
-        capture_output=True,
-        text=True,
-        timeout=_SSH_SECONDS,
-        check=False,
-    )
+    others = {other: f"{other}:{port}" for other, port in ports.items() if other != host}
+    try:
+        run = subprocess.run(
+            [*ssh, host, _command("dial", *others.values())],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return dict.fromkeys(others, f"it did not answer within {_ANSWER_SECONDS:.0f} s")
     try:
         return dict(json.loads(run.stdout))
     except ValueError:
