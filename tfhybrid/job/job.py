@@ -18,7 +18,7 @@ from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.core import allocator, native
 from tfhybrid.core.engine import Engine
-from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
+from tfhybrid.errors import ConfigError, NotInitializedError
 from tfhybrid.job import (
     last_words,
     node_access,
@@ -288,10 +288,10 @@ def _open(
         watching.attach(engine, neighbours, board, tables)
     try:
         rows = row_links.start(engine, tls)
-    except TfhybridError:
+        room = min(distributed.allgather_object(_room(name)))
+    except BaseException:
         engine.close_store()
         raise
-    room = min(distributed.allgather_object(_room(name)))
     return Job(
         name,
         seed,

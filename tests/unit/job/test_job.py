@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 import tfhybrid
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NotInitializedError
-from tfhybrid.job import current_job
+from tfhybrid.job import current_job, row_links
 from tfhybrid.store import Table
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -98,6 +99,19 @@ def test_shutdown_removes_the_store_and_init_starts_a_fresh_one(name) -> None:
     assert not files_of(name)
     tfhybrid.init(name)
     assert Table("item", FOUR).stats().rows == 0
+
+
+def test_a_start_that_fails_leaves_no_store(name, monkeypatch) -> None:
+    def no_descriptors(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    tfhybrid.shutdown()
+    with monkeypatch.context() as patch:
+        patch.setattr(row_links, "start", no_descriptors)  # on a host whose leader cannot listen
+        with pytest.raises(OSError, match="Too many open files"):
+            tfhybrid.init(name)
+    assert not files_of(name)
+    tfhybrid.init(name)
 
 
 def test_a_model_that_outlives_its_job_holds_none_of_its_tables(name) -> None:
