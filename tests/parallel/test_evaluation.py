@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,6 +50,24 @@ def test_ranks_with_uneven_shares_get_the_metrics_of_all_samples(first) -> None:
     for name in ("log_loss", "normalized_entropy", "calibration"):
         expected = getattr(metrics, name)(labels, probabilities)
         assert scores[name] == pytest.approx(expected, rel=1e-6), name
+
+
+def test_a_warning_that_fails_on_one_rank_leaves_no_other_waiting() -> None:
+    class Broken(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise InterruptedError
+
+    logit = keras.Input((1,), name="logit")
+    heads = {name: keras.layers.Activation("sigmoid", name=name)(logit) for name in ("a", "b")}
+    logits = np.zeros((8, 1), np.float32)
+    data = [({"logit": logits}, {name: np.eye(8, 1, dtype=np.float32) for name in heads})]
+    log, broken = logging.getLogger("tfhybrid.metrics"), Broken()
+    log.addFilter(broken)
+    try:
+        with pytest.raises(InterruptedError) if tfhybrid.rank() == 0 else nullcontext():
+            metrics.evaluate(keras.Model({"logit": logit}, heads), data)
+    finally:
+        log.removeFilter(broken)
 
 
 def test_a_rank_whose_data_lacks_the_group_stops_all() -> None:

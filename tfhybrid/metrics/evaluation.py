@@ -75,9 +75,10 @@ def evaluate(
     keys = None if group is None else distributed.allgather(samples.keys)
     names, logits = _agreed(samples)
     nothing = np.empty((0, 3), np.float32)
+    all_columns = {name: distributed.allgather(samples.heads.get(name, nothing)) for name in names}
+    # The ranks have met for the last time: an error of one of them leaves no other one waiting.
     scores: dict[str, float] = {}
-    for name in names:
-        columns = distributed.allgather(samples.heads.get(name, nothing))
+    for name, columns in all_columns.items():
         prefix = f"{name}_" if len(names) > 1 or name else ""
         if logits[name] and distributed.rank() == 0:
             warn_of_probabilities(model, name, columns[:, 1])
