@@ -120,7 +120,7 @@ def announce(
     announced = _Announced(dataset, _tables_of(layers), lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
-    result = generated(lambda: iter(announced), dataset.element_spec)
+    result = generated(announced.elements, dataset.element_spec)
     cardinality = dataset.cardinality()
     if int(cardinality) != tf.data.UNKNOWN_CARDINALITY:
         result = result.apply(tf.data.experimental.assert_cardinality(cardinality))
@@ -146,9 +146,10 @@ class _Announced:
         self._logged = False
 
     def __iter__(self) -> Iterator[Any]:
-        return EndingIterator(self._elements())
+        return EndingIterator(self.elements())
 
-    def _elements(self) -> Iterator[Any]:
+    def elements(self) -> Iterator[Any]:
+        """Yields the elements, and announces their keys before that."""
         job = current_job()
         batches = self._lookahead.over(self._dataset, self._keys, job.engine, self._boundary)
         with contextlib.closing(batches):

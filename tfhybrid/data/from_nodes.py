@@ -199,7 +199,7 @@ def _check_staleness(staleness: object, *, trains: bool) -> None:
 
 
 class _Fed:
-    """The elements of a data set that data nodes read. Can be iterated several times."""
+    """The elements of a data set that data nodes read, for several epochs."""
 
     def __init__(self, links: NodeLinks, request: DataRequest, layers: Sequence[Layer]) -> None:
         self._engine = links.engine
@@ -224,14 +224,11 @@ class _Fed:
             for number, leaf in enumerate(description.leaves)
         ]
         signature = unflatten(description.structure, specs)
-        dataset = generated(lambda: iter(self), signature)
+        dataset = generated(self._elements, signature)
         length = description.cardinality if self._alone else tf.data.UNKNOWN_CARDINALITY
         if length >= 0:
             length = max(length - self._step, 0)
         return dataset.apply(tf.data.experimental.assert_cardinality(length))
-
-    def __iter__(self) -> Iterator[Any]:
-        return EndingIterator(self._elements())
 
     def _elements(self) -> Iterator[Any]:
         for structure, leaves in self._feed.epoch(self._declared()):
@@ -278,9 +275,10 @@ class _Local:
         self._before = position.epoch  # number of earlier epochs that were not started here
 
     def __iter__(self) -> Iterator[Any]:
-        return EndingIterator(self._elements())
+        return EndingIterator(self.elements())
 
-    def _elements(self) -> Iterator[Any]:
+    def elements(self) -> Iterator[Any]:
+        """Yields the batches from the position on."""
         while self._before > 0:  # each iter() may shuffle differently, so none is left out
             iter(self._dataset)
             self._before -= 1
@@ -299,7 +297,7 @@ def _local(dataset: Any, group_by: str | None, position: Position) -> Any:
     if group_by is not None:
         leaves = [of_any_size(leaf) for leaf in leaves]
     signature = unflatten(structure, [_spec(leaf, leaf["dtype"]) for leaf in leaves])
-    return generated(lambda: iter(local), signature)
+    return generated(local.elements, signature)
 
 
 def _tensor(leaf: Leaf) -> Any:
