@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import shutil
 from pathlib import Path
 
@@ -65,6 +67,33 @@ def test_later_steps_than_the_one_restored_are_warned_of(directory, caplog):
     assert (told in caplog.text) == (distributed.rank() == 0)
     fit(model, 1, Position(0, 2))
     checkpoint.save(model, directory, START)  # step 4, in place of the other
+
+
+@contextlib.contextmanager
+def no_new_files():
+    """No descriptor is free, as in a process with too many connections."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.world_size
+def test_training_survives_a_directory_that_cannot_be_read(directory):
+    model = trained(directory)
+    manager = checkpoint.CheckpointManager(model, directory)
+    fit(model, 2, Position(1, 0))
+    with no_new_files() if distributed.rank() == 0 else contextlib.nullcontext():
+        manager.save(Position(2, 0))
+    with pytest.raises(CheckpointError, match=r"could not be written|Too many open files"):
+        manager.wait()
+    assert checkpoint.steps(directory) == [2, 4]
+    manager.save(Position(2, 0))
+    manager.wait()
+    distributed.barrier()
+    assert checkpoint.steps(directory) == [2, 4, 8]
 
 
 def test_what_a_killed_save_left_goes_with_the_next(directory):

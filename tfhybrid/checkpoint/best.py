@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.untrusted_json import is_count, parse_object, want
+from tfhybrid.checkpoint.untrusted_json import are_numbers, is_count, parse_object, want
 from tfhybrid.errors import CheckpointError
 
 RECORD = "best.json"
@@ -55,7 +54,7 @@ def read(directory: Location) -> Best | None:
         return None
     try:
         return _parsed(parse_object(content))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
@@ -77,5 +76,5 @@ def _parsed(fields: dict[str, Any]) -> Best:
     step, monitor, value = fields["step"], fields["monitor"], fields["value"]
     want(is_count(step, 2**63), "a step", step)
     want(isinstance(monitor, str), "the name of a metric", monitor)
-    want(isinstance(value, int | float) and math.isfinite(value), "a finite number", value)
+    want(are_numbers([value]), "a finite number", value)
     return Best(step, monitor, float(value))

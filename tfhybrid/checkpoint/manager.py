@@ -157,7 +157,6 @@ class CheckpointManager:
                 if writing failed. Existing checkpoints stay.
             ConfigError: On all ranks: the ranks are not at the same step, their learning rates
                 differ, or the position is not a JSON object.
-            OSError: On rank 0: the directory cannot be read.
         """
         self._join()
         last = self._base

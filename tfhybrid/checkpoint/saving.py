@@ -71,7 +71,6 @@ def save(
             job. Existing checkpoints stay.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
             differ; or the position is not a JSON object.
-        OSError: On rank 0: the directory cannot be read.
 
     Example:
 
@@ -137,7 +136,6 @@ class ModelSnapshot:
             another job.
         ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
             differ; or the position is not a JSON object.
-        OSError: On rank 0: the directory cannot be read.
     """
 
     def __init__(
@@ -154,6 +152,7 @@ class ModelSnapshot:
         distributed.check_same({"step of the optimizer": self.step, "learning rate": rate})
         self.folder = folder_of(storage.location(directory), self.step)
         self._replaces = False  # on rank 0: whether the step already has a checkpoint
+        self._unclaimed: OSError | None = None  # on rank 0: why the directory cannot be read
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
         together(self._claim)
@@ -169,7 +168,7 @@ class ModelSnapshot:
         except TfhybridError as error:
             self._thaw()  # on the hosts where it went well
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
-        self._writers = Writers.agree(self.folder)
+        self._writers = Writers.agree(self.folder, self._unclaimed)
         self._sharded = [name for name, table in self._tables.items() if table.is_sharded]
         if self._sharded and self._writers.blind:
             self._thaw()
@@ -221,8 +220,12 @@ class ModelSnapshot:
         return base
 
     def _claim(self) -> None:
-        if distributed.rank() == 0:
+        if distributed.rank() > 0:
+            return
+        try:
             self._replaces = lineage.claim(self.folder.parent, self.step)
+        except OSError as error:  # raised when the checkpoint is written: training continues
+            self._unclaimed = error
 
     def _freeze(self, track: bool) -> None:
         if not current_job().is_leader:

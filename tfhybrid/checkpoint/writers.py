@@ -57,7 +57,7 @@ class Writers:
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
         hosts: Name of each rank's host, by rank.
         blind: Names of the hosts that do not see the folder. Default: none.
-        failure: Error in creating the folder; set on rank 0 alone. Default: `None`.
+        failure: Error in preparing or creating the folder; set on rank 0 alone. Default: `None`.
     """
 
     unfinished: Location | None
@@ -67,17 +67,18 @@ class Writers:
     failure: OSError | None = None
 
     @classmethod
-    def agree(cls, folder: Location) -> Writers:
+    def agree(cls, folder: Location, failure: OSError | None = None) -> Writers:
         """Creates the folder and finds the leaders that see it; every rank must call it.
 
         Args:
             folder: Final folder of the checkpoint.
+            failure: Earlier error of rank 0, because of which no folder is created. Default: none.
 
         Returns:
             The part of this rank. An error in creating the folder is returned, not raised.
         """
-        created, failure = None, None
-        if distributed.rank() == 0:
+        created = None
+        if distributed.rank() == 0 and failure is None:
             try:
                 sweep(folder.parent)
                 created = storage.begin(folder, secrets.token_hex(4))
