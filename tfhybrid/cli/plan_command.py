@@ -258,10 +258,7 @@ def _of_rows(
     takes = seconds_of(planned, Costs.shipped())
     parts = {"model": step.model_ms / 1e3, "tables": takes.tables, "link": takes.link}
     tier = fast_tier_of(
-        *(shape.rows, shape.dim, keys, host.hosts, host.ranks),
-        batches=table.pass_batches,
-        exponent=step.zipf,
-        in_files=bool(shape.cache_bytes),
+        planned.of_table, batches=table.pass_batches, in_files=bool(shape.cache_bytes)
     )
     peak = (tables - 1) * of_table.total + of_table.peak + tables * tier.bytes
     return {

@@ -7,7 +7,7 @@ import json
 import math
 from importlib import resources
 
-from tfhybrid.planner.step_traffic import Traffic, traffic_of
+from tfhybrid.planner.step_traffic import TableStep, Traffic, traffic_of
 
 _LINE = 16  # floats of a cache line
 _BESIDE = 40  # bytes of a row's key and index entry
@@ -47,14 +47,14 @@ class PlannedStep:
     gradient_bytes: int = 4
     sharded: bool = False
 
+    @property
+    def of_table(self) -> TableStep:
+        """Lookups of the step in one of its tables."""
+        return TableStep(self.rows, self.dim, self.keys, self.hosts, self.ranks, self.exponent)
+
     def traffic(self) -> Traffic:
         """Returns the expected distinct keys, and received bytes of a host, of a table's step."""
-        return traffic_of(
-            *(self.rows, self.dim, self.keys, self.hosts, self.ranks),
-            exponent=self.exponent,
-            gradient_bytes=self.gradient_bytes,
-            sharded=self.sharded,
-        )
+        return traffic_of(self.of_table, gradient_bytes=self.gradient_bytes, sharded=self.sharded)
 
 
 @dataclasses.dataclass(frozen=True)

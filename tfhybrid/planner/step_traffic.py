@@ -32,6 +32,27 @@ class Traffic:
 
 
 @dataclasses.dataclass(frozen=True)
+class TableStep:
+    """Lookups of a step in one table, on all ranks.
+
+    Args:
+        rows: Number of rows of the table.
+        dim: Length of an embedding.
+        keys: Number of keys that a rank looks up in a step.
+        hosts: Number of hosts.
+        ranks: Number of ranks on each host.
+        exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`. Default 1.
+    """
+
+    rows: int
+    dim: int
+    keys: int
+    hosts: int
+    ranks: int
+    exponent: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class FastTier:
     """Size of the passes of a host's ranks for one table: the current and next pass of each rank.
 
@@ -67,73 +88,46 @@ def distinct_keys(rows: int, draws: float, exponent: float) -> float:
     return float((count * -np.expm1(draws * np.log1p(-np.minimum(chance, 1 - 1e-12)))).sum())
 
 
-def traffic_of(
-    rows: int,
-    dim: int,
-    keys_of_rank: int,
-    hosts: int,
-    ranks: int,
-    *,
-    exponent: float = 1.0,
-    gradient_bytes: int = 4,
-    sharded: bool = False,
-) -> Traffic:
+def traffic_of(step: TableStep, *, gradient_bytes: int = 4, sharded: bool = False) -> Traffic:
     """Predicts a step's distinct keys and traffic for one table.
 
     Args:
-        rows: Number of rows of the table.
-        dim: Length of an embedding.
-        keys_of_rank: Number of keys that a rank looks up in a step.
-        hosts: Number of hosts.
-        ranks: Number of ranks on each host.
-        exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`.
+        step: Lookups of the step.
         gradient_bytes: Bytes of a gradient's value on the wire: 4, or 2 for bfloat16.
         sharded: Whether each row is on one host.
 
     Returns:
         Distinct keys of a rank, of a host and of all hosts, and bytes that a host receives.
     """
+    hosts, ranks = step.hosts, step.ranks
     rank, host, union = (
-        distinct_keys(rows, keys_of_rank * times, exponent) for times in (1, ranks, hosts * ranks)
+        distinct_keys(step.rows, step.keys * times, step.exponent)
+        for times in (1, ranks, hosts * ranks)
     )
-    message = 8 + 2 + gradient_bytes * dim
+    message = 8 + 2 + gradient_bytes * step.dim
     if sharded:
-        fetched = ranks * rank * (8 + 4 * dim)
+        fetched = ranks * rank * (8 + 4 * step.dim)
         return Traffic(rank, host, union, (hosts - 1) / hosts * (fetched + host * message))
     gathered = (hosts - 1) * host * message
     reduced = (hosts - 1) / hosts * (host + union) * message
     return Traffic(rank, host, union, min(gathered, reduced))
 
 
-def fast_tier_of(
-    rows: int,
-    dim: int,
-    keys_of_rank: int,
-    hosts: int,
-    ranks: int,
-    *,
-    batches: int,
-    exponent: float = 1.0,
-    in_files: bool = False,
-) -> FastTier:
+def fast_tier_of(step: TableStep, *, batches: int, in_files: bool = False) -> FastTier:
     """Predicts the size of a host's passes for one sharded table.
 
     Args:
-        rows: Number of rows of the table.
-        dim: Length of an embedding.
-        keys_of_rank: Number of keys that a rank looks up in a batch.
-        hosts: Number of hosts.
-        ranks: Number of ranks on each host.
+        step: Lookups of a batch.
         batches: Number of batches of a pass; 0 without passes.
-        exponent: Exponent of the keys' Zipf distribution; see `distinct_keys`.
         in_files: Whether rows are in files. Passes then contain rows of the own host too.
 
     Example:
 
-    >>> fast_tier_of(1000, 16, 5000, hosts=2, ranks=1, batches=4, exponent=0.0)
+    >>> step = TableStep(rows=1000, dim=16, keys=5000, hosts=2, ranks=1, exponent=0.0)
+    >>> fast_tier_of(step, batches=4)
     FastTier(rows=1000, bytes=77000)
     """
-    distinct = distinct_keys(rows, keys_of_rank * batches, exponent)
-    elsewhere = 1.0 if in_files else (hosts - 1) / hosts
-    in_passes = round(2 * ranks * distinct * elsewhere)
-    return FastTier(in_passes, in_passes * (4 * dim + _PASS_KEY_BYTES))
+    distinct = distinct_keys(step.rows, step.keys * batches, step.exponent)
+    elsewhere = 1.0 if in_files else (step.hosts - 1) / step.hosts
+    in_passes = round(2 * step.ranks * distinct * elsewhere)
+    return FastTier(in_passes, in_passes * (4 * step.dim + _PASS_KEY_BYTES))

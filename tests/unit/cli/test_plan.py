@@ -17,7 +17,7 @@ from tfhybrid.cli.main import app
 from tfhybrid.core import native
 from tfhybrid.data import Position
 from tfhybrid.planner.step_seconds import draw
-from tfhybrid.planner.step_traffic import distinct_keys, traffic_of
+from tfhybrid.planner.step_traffic import TableStep, distinct_keys, traffic_of
 from tfhybrid.store.table_memory import TableShape, bytes_of
 
 # An index is made ahead for four steps like the last, so a step is small beside the table.
@@ -84,11 +84,11 @@ def test_different_keys_are_as_many_as_in_a_sample(exponent) -> None:
 
 
 def test_traffic_grows_with_hosts_and_halves_with_bfloat16() -> None:
-    one, two, six = (traffic_of(10**6, 16, 4096, hosts, 2) for hosts in (1, 2, 6))
+    one, two, six = (traffic_of(TableStep(10**6, 16, 4096, hosts, 2)) for hosts in (1, 2, 6))
     assert one.host_bytes == 0
     assert two.host_bytes < six.host_bytes
     assert one.host_keys == two.host_keys < two.all_keys < six.all_keys
-    narrow = traffic_of(10**6, 16, 4096, 2, 2, gradient_bytes=2)
+    narrow = traffic_of(TableStep(10**6, 16, 4096, 2, 2), gradient_bytes=2)
     assert narrow.host_bytes / two.host_bytes == pytest.approx((10 + 32) / (10 + 64))
 
 
@@ -97,10 +97,10 @@ def test_a_sharded_table_costs_a_host_its_shard() -> None:
     whole, shard = (json.loads(run(*options, *flags).stdout) for flags in ((), ("--sharded",)))
     assert shard["shared_memory"] == pytest.approx(whole["shared_memory"] / 4, rel=0.05)
     assert shard["checkpoint"] == pytest.approx(whole["checkpoint"], rel=0.01)
-    two = traffic_of(10**6, 16, 4096, 2, 1, sharded=True)
+    two = traffic_of(TableStep(10**6, 16, 4096, 2, 1), sharded=True)
     # A key comes once as a row and once as a gradient; half of each from the other host.
     assert two.host_bytes / two.host_keys == pytest.approx((8 + 64 + 10 + 64) / 2)
-    assert traffic_of(10**6, 16, 4096, 1, 1, sharded=True).host_bytes == 0
+    assert traffic_of(TableStep(10**6, 16, 4096, 1, 1), sharded=True).host_bytes == 0
 
 
 def test_what_does_not_fit_ends_with_status_1() -> None:
