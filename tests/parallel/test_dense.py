@@ -38,9 +38,9 @@ def reduced(way: str, step: int, samples: int, shapes=SHAPES) -> tuple[Any, list
 
     @tf.function(autograph=False)
     def reduce(gradients: list[tf.Tensor], samples: tf.Tensor) -> dense_step.DenseStep:
-        flags = tf.constant(False), tf.constant(float(tfhybrid.rank() == 0))
-        reference = MeetingRef(engine.number, meeting)
-        return dense_step.reduce(gradients, samples, True, *flags, reference, way)
+        numbers = samples, tf.constant(1.0), tf.constant(False), tf.constant(tfhybrid.rank() == 0)
+        mine = dense_step.DenseStep(gradients, *numbers)
+        return dense_step.reduce(mine, MeetingRef(engine.number, meeting), way)
 
     told = reduce(gradients, tf.constant(samples, tf.int64))
     own = [samples, *(gradient.numpy() for gradient in gradients)]

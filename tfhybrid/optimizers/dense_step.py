@@ -49,14 +49,15 @@ def choose_way(way: str, exchange: str) -> str:
 
 
 class DenseStep(NamedTuple):
-    """Result of a step's dense reduction; equal on all ranks.
+    """Dense gradients of a step, and the numbers that ranks add up with them.
 
     Args:
-        gradients: Gradients averaged over the samples of all ranks.
-        samples: Number of samples of all ranks, float32.
-        active: Number of ranks that still train, float32.
-        nonfinite: Number of ranks with a gradient that is not finite, float32.
-        stopping: Number of ranks that request to stop after this step, float32.
+        gradients: Gradients of a rank's mean loss; after `reduce`, averaged over the samples of all
+            ranks.
+        samples: Number of samples.
+        active: Number of ranks that still train; 1 or 0 for one rank.
+        nonfinite: Number of ranks with a gradient that is not finite.
+        stopping: Number of ranks that request to stop after this step.
     """
 
     gradients: list[tf.Tensor]
@@ -71,40 +72,22 @@ class DenseStep(NamedTuple):
         return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
 
 
-def reduce(
-    gradients: Sequence[tf.Tensor],
-    samples: tf.Tensor,
-    active: bool,
-    nonfinite: tf.Tensor,
-    stopping: tf.Tensor,
-    meeting: MeetingRef,
-    way: str,
-) -> DenseStep:
+def reduce(mine: DenseStep, meeting: MeetingRef, way: str) -> DenseStep:
     """Averages dense gradients over the samples of all ranks, in a graph. A collective.
 
     The other values that ranks exchange are sent in the same message, at no extra cost.
 
     Args:
-        gradients: Gradients of this rank's mean loss, in the same order on all ranks.
-        samples: Number of samples of this rank, int64.
-        active: Whether this rank still trains.
-        nonfinite: Whether one of this rank's gradients is not finite, bool.
-        stopping: Request of this rank to stop after this step, float32: 1, or 0 for no request.
+        mine: Gradients of this rank, in the same order on all ranks, and its numbers, of any dtype.
         meeting: Meeting of all ranks for this reduction. Both ways send its signature, so ranks
             with different variables wait instead of adding up gradients that do not match.
         way: Way to add up the gradients, `"horovod"` or `"hierarchical"`.
 
     Returns:
-        The averages, and the sums of the other values over the ranks.
+        The averages, and the sums of the numbers over the ranks, float32.
     """
-    own = tf.stack(
-        [
-            tf.cast(samples, tf.float32),
-            tf.constant(float(active)),
-            tf.cast(nonfinite, tf.float32),
-            stopping,
-        ]
-    )
+    gradients, *numbers = mine
+    own = tf.stack([tf.cast(each, tf.float32) for each in numbers])
     if distributed.size() == 1:
         return DenseStep(list(gradients), *tf.unstack(own))
     own, number = meeting.begin(own)

@@ -375,7 +375,10 @@ class DistributedStep:
         meeting: MeetingRef,
     ) -> dense_step.DenseStep:
         stopping = tf.convert_to_tensor(self.fit.stop.own)
-        step = dense_step.reduce(dense, samples, active, nonfinite, stopping, meeting, self.dense)
+        mine = dense_step.DenseStep(
+            [*dense], samples, tf.constant(float(active)), nonfinite, stopping
+        )
+        step = dense_step.reduce(mine, meeting, self.dense)
         self.fit.stop.receive(step.stopping)
         return step
 
