@@ -26,7 +26,8 @@ from tfhybrid.core.kept_state import KeptState
 from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.job.resumption import Openable, Resumption
+from tfhybrid.job.job import Job
+from tfhybrid.job.resumption import Resumption
 from tfhybrid.monitoring import metrics
 from tfhybrid.ops import update_ops
 from tfhybrid.optimizers.recipe import described, recipe_of
@@ -218,7 +219,7 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
         return None
     model.optimizer.build(model.trainable_variables)
     # Read now, because a checkpoint replaces the learning rate.
-    resumption.configuration = _configuration(model, resumption.tables)
+    resumption.configuration = _configuration(model, job)
     keeper = DenseKeeper(resumption.kept, model, resumption.configuration)
     why_not = resumption.absence
     if why_not is None:
@@ -350,9 +351,9 @@ def _resume(
     return None, position
 
 
-def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, Any]:
+def _configuration(model: keras.Model, job: Job) -> dict[str, Any]:
     """Returns the settings that must be equal to use a state in memory, as JSON."""
-    job = current_job()
+    assert job.resumption is not None
     update = getattr(model.optimizer, "sparse_update", None)
     if update is None:
         raise ConfigError(
@@ -370,7 +371,7 @@ def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, 
         "the rank": distributed.rank(),
         "the seed": job.seed,
         **{f"the {what}": value for what, value in recipe.items()},
-        **{f"the table '{table.name}'": described(table) for table in tables},
+        **{f"the table '{table.name}'": described(table) for table in job.resumption.tables},
         **{
             f"kept variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]
             for number, variable in enumerate(variables)

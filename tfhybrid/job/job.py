@@ -38,6 +38,27 @@ from tfhybrid.settings import log_level, shm_directory
 _log = logging.getLogger("tfhybrid.job")
 
 
+@dataclasses.dataclass
+class Room:
+    """Memory for tables, on the host that had the least when the job started.
+
+    Args:
+        bytes: Number of bytes.
+        planned: Number of bytes of the tables that were placed by `placement="auto"`. Default 0.
+    """
+
+    bytes: int
+    planned: int = 0
+
+    def plan(self, size: int) -> None:
+        """Counts the bytes of another table.
+
+        Args:
+            size: Number of bytes.
+        """
+        self.planned += size
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
     """Running job, as seen by one rank.
@@ -50,10 +71,8 @@ class Job:
         resumption: Choice between the stores of a killed run and new ones. Default: `None`, the
             job was started without `resume="memory"`.
         watch: Thread that notices the death of other ranks. Default: `None`, a job of one rank.
-        room: Bytes available for tables when the job started, on the host that had the least.
-        planned_bytes: Bytes of each table that was placed by `placement="auto"`.
+        room: Memory for tables. Default: none.
         devices: Names of this rank's devices.
-        tables: Names of the tables that this rank has begun to open, in order.
     """
 
     name: str
@@ -62,10 +81,8 @@ class Job:
     is_leader: bool
     resumption: Resumption | None = None
     watch: Watch | None = None
-    room: int = 0
-    planned_bytes: list[int] = dataclasses.field(default_factory=list)
+    room: Room = dataclasses.field(default_factory=lambda: Room(0))
     devices: tuple[str, ...] = ()
-    tables: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def engine(self) -> Engine:
@@ -279,13 +296,12 @@ def _open(
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         store_opening.open_fresh(engine, name)
-    tables: list[str] = []
     if watching is not None:
         names = distributed.allgather_object(distributed.process())
         neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
         leaders = {name: names[hosts.index(host)] for name, host in zip(names, hosts, strict=True)}
         board = Board(names, leaders) if distributed.rank() == 0 else None
-        watching.attach(engine, neighbours, board, tables)
+        watching.attach(engine, neighbours, board)
     try:
         rows = row_links.start(engine, tls)
         room = min(distributed.allgather_object(_room(name)))
@@ -299,9 +315,8 @@ def _open(
         is_leader=distributed.local_rank() == 0,
         resumption=resumption,
         watch=watching,
-        room=room,
+        room=Room(room),
         devices=mine,
-        tables=tables,
     )
 
 

@@ -64,6 +64,20 @@ class Resumption:
         if self.absence is not None:
             store_opening.open_fresh(engine, job)
 
+    def open(self, table: Openable) -> None:
+        """Opens a table, or lets it wait until the choice was made.
+
+        Args:
+            table: Table that was created now.
+
+        Raises:
+            TfhybridError: The table cannot be opened.
+        """
+        if self.settled:
+            table.open()
+        else:
+            self.tables.append(table)
+
     @distributed.call("the opening of tables")
     def open_tables(self) -> None:
         """Opens the waiting tables in the stores that are open now.

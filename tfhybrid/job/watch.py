@@ -139,6 +139,7 @@ class Watch:
         self._began = time.monotonic()
         self._logged = False  # whether late ranks were logged
         self._inside: _Inside | None = None
+        self._tables: list[str] = []  # names of the tables that this rank has begun to open
         self._news: str | None = None
         self._stopping = threading.Event()
         native.linger_after_sigterm(LINGER_SECONDS)
@@ -159,23 +160,23 @@ class Watch:
         all_secrets = distributed.allgather_object(self._own.secret)
         distributed.together(lambda: self._compare(all_secrets))
 
-    def attach(
-        self,
-        engine: Engine,
-        neighbours: Sequence[int],
-        board: Board | None,
-        tables: Sequence[str] = (),
-    ) -> None:
+    def attach(self, engine: Engine, neighbours: Sequence[int], board: Board | None) -> None:
         """Makes the watch also check the ranks of this host's store, and which ranks wait.
 
         Args:
             engine: Engine of this rank, with an open store.
             neighbours: Local ranks of the other ranks on this host.
             board: Board of all ranks' waits; `None` except on rank 0.
-            tables: Names of the tables that this rank has begun to open; grows later. Default:
-                none.
         """
-        self._inside = _Inside(engine, neighbours, OwnWait(engine, tables), board)
+        self._inside = _Inside(engine, neighbours, OwnWait(engine, self._tables), board)
+
+    def note_table(self, name: str) -> None:
+        """Notes that this rank begins to open a table, for the ranks that wait for it.
+
+        Args:
+            name: Name of the table.
+        """
+        self._tables.append(name)
 
     def leave(self, *, failed: bool = False) -> None:
         """Ends the watch and tells the others that this rank leaves. Call it before closing stores.

@@ -65,7 +65,7 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
     """Returns the settings with `"auto"` replaced by a placement; equal on all ranks.
 
     Tables are placed in the order in which they are created. Each one reduces the memory that
-    remains for the next, in `job.planned_bytes`.
+    remains for the next, in `job.room`.
 
     Args:
         name: Name of the table, for the log.
@@ -86,9 +86,9 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
         bool(config.policy),
         config.storage.cache_bytes if config.storage else 0,
     )
-    room = int(USABLE * job.room) - sum(job.planned_bytes)
+    room = int(USABLE * job.room.bytes) - job.room.planned
     choice = choose(shape, hosts, room)
-    job.planned_bytes.append(choice.bytes)
+    job.room.plan(choice.bytes)
     _log.info(
         "Table '%s': placement='auto' chose %s. Its %s expected rows take %.3f GB if replicated; "
         "the smallest of %d host(s) has room for %.3f GB.",

@@ -75,11 +75,10 @@ class Table:
         return f"<Table '{self.name}': dim={self.dim}, {held}>"
 
     def _open_in_time(self) -> None:
-        resumption = self._job.resumption
-        if resumption is None or resumption.settled:
+        if self._job.resumption is None:
             self.open()
         else:
-            resumption.tables.append(self)
+            self._job.resumption.open(self)
 
     def open(self) -> None:
         """Opens the table in the process's store, once that is known. Raises as the class does."""
@@ -103,7 +102,8 @@ class Table:
             self._set_optimizer()
 
     def _open_on_this_host(self) -> None:
-        self._job.tables.append(self.name)
+        if self._job.watch is not None:
+            self._job.watch.note_table(self.name)
         with distributed.waiting(f"the opening of table {self.name!r}"):
             self._job.engine.open_table(
                 self.name,

@@ -46,6 +46,6 @@ def test_what_was_chosen_is_logged_and_each_table_takes_its_part(caplog) -> None
     with caplog.at_level(logging.INFO, "tfhybrid.store"):
         tables = [tfhybrid.store.Table(name, config) for name in ("a", "b")]
     assert [table.config.placement for table in tables] == [REPLICATED] * 2
-    assert current_job().planned_bytes == [bytes_of(TableShape(1000, 4, 0)).peak] * 2
-    assert current_job().room > 0
+    assert current_job().room.planned == 2 * bytes_of(TableShape(1000, 4, 0)).peak
+    assert current_job().room.bytes > 0
     assert "Table 'b': placement='auto' chose Replicated()." in caplog.text
