@@ -13,6 +13,7 @@ import numpy as np
 from tfhybrid._remote import Int64Array, remote
 from tfhybrid.core import native
 from tfhybrid.core.meetings import Meeting, MeetingProgress
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.errors import ConfigError
 
@@ -201,42 +202,25 @@ class Engine:
         finally:
             self.call("meeting_end", number)
 
-    def open_table(
-        self,
-        name: str,
-        dim: int,
-        initializer: tuple[int, float, float],
-        *,
-        seed: int = 0,
-        policy: dict[str, float] | None = None,
-        placement: tuple[native.PlacementKind, int] = (native.PlacementKind.REPLICATED, 0),
-        files: tuple[str, int] = ("", 0),
-    ) -> None:
+    def open_table(self, table: OpenedTable) -> None:
         """Opens a table in the engine's store; the leader creates it, the others wait for it.
 
         Args:
-            name: Name of the table.
-            dim: Length of an embedding.
-            initializer: `native` of one of `tfhybrid.initializers`.
-            seed: Seed of the job.
-            policy: Fields of `native.RowPolicyStruct`. Default: no admission and no eviction.
-            placement: Distribution of the rows over the hosts of the job, and the host that has all
-                of them for `WHOLE`. Equal on all ranks. Default: replicated.
-            files: `native` of a `tfhybrid.FileTier`. Default: rows are kept in memory.
+            table: Settings of the table.
 
         Raises:
             ConfigError: The name is not valid, or the table is open with another configuration.
             TfhybridError: The leader did not create the table within two minutes.
         """
         config = native.TableConfigStruct(
-            _encoded(name),
-            dim,
-            *initializer,
-            seed,
-            native.RowPolicyStruct(**(policy or {})),
-            *placement,
-            os.fsencode(files[0]),
-            files[1],
+            _encoded(table.name),
+            table.dim,
+            *table.initializer,
+            table.seed,
+            native.RowPolicyStruct(**table.policy),
+            *table.placement,
+            os.fsencode(table.files[0]),
+            table.files[1],
         )
         self.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
 

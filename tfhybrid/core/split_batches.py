@@ -206,26 +206,32 @@ def reads(engine: Engine) -> list[RowRead]:
     return row_reads
 
 
-def put(
-    engine: Engine,
-    ticket: int,
-    name: tuple[str, str],
-    rank: int,
-    keys: Mapping[str, np.ndarray],
-    *,
-    trains: bool,
-    staleness: int = 0,
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class SplitBatch:
+    """A batch whose keys an embedding node holds.
+
+    Args:
+        ticket: Ticket of the batch.
+        name: Id and digest of the batch.
+        rank: Rank of the trainer that gets the batch.
+        trains: Whether an update of the batch may follow.
+        staleness: Number of updates that its rows may lack. Default 0.
+    """
+
+    ticket: int
+    name: tuple[str, str]
+    rank: int
+    trains: bool
+    staleness: int = 0
+
+
+def put(engine: Engine, batch: SplitBatch, keys: Mapping[str, np.ndarray]) -> None:
     """Gives an embedding node its keys of a batch, which it holds until `drop`.
 
     Args:
         engine: Engine of the embedding node.
-        ticket: Ticket of the batch.
-        name: Id and digest of the batch.
-        rank: Rank of the trainer that gets the batch.
+        batch: Description of the batch.
         keys: Keys of each table, int64 `[n]`, in the order of the indices in the key handles.
-        trains: Whether an update of the batch may follow.
-        staleness: Number of updates that its rows may lack. Default 0.
 
     Raises:
         NameTakenError: The ticket belongs to another batch, or the batch had another digest before.
@@ -235,12 +241,12 @@ def put(
     of_tables = [np.ascontiguousarray(each, np.int64) for each in keys.values()]
     engine.call(
         "batch_put",
-        ctypes.c_int64(ticket),
-        name[0].encode(),
-        name[1].encode(),
-        ctypes.c_int64(rank),
-        ctypes.c_int(trains),
-        ctypes.c_uint64(staleness),
+        ctypes.c_int64(batch.ticket),
+        batch.name[0].encode(),
+        batch.name[1].encode(),
+        ctypes.c_int64(batch.rank),
+        ctypes.c_int(batch.trains),
+        ctypes.c_uint64(batch.staleness),
         ctypes.c_int(len(keys)),
         (ctypes.c_char_p * len(keys))(*(table.encode() for table in keys)),
         (ctypes.c_int64 * len(keys))(*map(len, of_tables)),

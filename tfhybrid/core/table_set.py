@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any
 
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.opened_table import OpenedTable
 
 
 class TableSet:
@@ -45,19 +45,17 @@ class TableSet:
         token = secrets.randbits(63) | 1
         self.engine.open_store(os.fspath(directory), job, 0, description, token)
 
-    def open_table(self, name: str, dim: int, **settings: Any) -> None:
+    def open_table(self, table: OpenedTable) -> None:
         """Opens a table.
 
         Args:
-            name: Name of the table.
-            dim: Length of an embedding.
-            **settings: Other arguments of `Engine.open_table`.
+            table: Settings of the table.
 
         Raises:
             TfhybridError: The table is open with another configuration, or there is no space.
         """
-        self.engine.open_table(name, dim, **settings)
-        self.dims[name] = dim
+        self.engine.open_table(table)
+        self.dims[table.name] = table.dim
 
     def stats(self) -> dict[str, native.TableStatsStruct]:
         """Returns the counts of each table, by name.

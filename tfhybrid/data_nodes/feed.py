@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tfhybrid._ending import python_ends
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
@@ -74,6 +74,22 @@ class _Epoch:
     given_up: bool = False
 
 
+class TrainerParts(NamedTuple):
+    """Parts of a trainer that all its data sets use.
+
+    Attributes:
+        dial: Function that connects to a data node, by its name; raises `StoreError` if it cannot.
+        book: Tickets of this trainer.
+        rows: Receiver of the rows that owners push to this trainer.
+        epochs: Registry of all data sets of this trainer that have an open epoch.
+    """
+
+    dial: Dial
+    book: TicketBook
+    rows: EngineRows
+    epochs: OpenEpochs
+
+
 class Feed:
     """A data set that data nodes read for this trainer, one epoch at a time.
 
@@ -87,31 +103,18 @@ class Feed:
         trainer: Description of this trainer.
         request: Description of the data set.
         number: Number of the data set among those of this trainer, from 1.
-        dial: Function that connects to a data node, by its name; raises `StoreError` if it cannot.
-        book: Tickets of this trainer.
-        rows: Receiver of the rows that owners push to this trainer.
-        epochs: Registry of all data sets of this trainer that have an open epoch.
+        parts: Parts that this trainer's data sets share.
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        request: DataRequest,
-        number: int,
-        dial: Dial,
-        book: TicketBook,
-        rows: EngineRows,
-        epochs: OpenEpochs,
+        self, trainer: Trainer, request: DataRequest, number: int, parts: TrainerParts
     ) -> None:
-        self._epochs = epochs
-        self._rows = rows
+        self._dial, self._book, self._rows, self._epochs = parts
         self._base: dict[str, int] = {}  # version of each table at the start of the epoch
         self._count = 0  # number of batches that were requested in the epoch
         self._trainer = trainer
         self._request = request
         self._number = number
-        self._dial = dial
-        self._book = book
         self._links: list[Caller | None] = [None] * len(trainer.data)
         self._epoch = request.epoch
         self._answered = [0] * len(trainer.data)  # batches received in this epoch, by data node

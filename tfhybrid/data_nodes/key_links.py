@@ -189,15 +189,10 @@ class KeyCalls:
             StoreError: No store is open.
         """
         split_batches.drop(self._engine, message.dropped)
-        split_batches.put(
-            self._engine,
-            message.ticket,
-            message.batch,
-            message.rank,
-            keys,
-            trains=message.trains,
-            staleness=message.staleness,
+        batch = split_batches.SplitBatch(
+            message.ticket, message.batch, message.rank, message.trains, message.staleness
         )
+        split_batches.put(self._engine, batch, keys)
         if message.join == PUSH:
             self.send_batch(message.rank, message.ticket, message.versions)
 

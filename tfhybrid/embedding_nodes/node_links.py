@@ -17,7 +17,7 @@ from tfhybrid.cluster.registration import ClusterMember, address_of
 from tfhybrid.core import split_batches
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
-from tfhybrid.data_nodes.feed import Feed
+from tfhybrid.data_nodes.feed import Feed, TrainerParts
 from tfhybrid.data_nodes.key_links import PULL
 from tfhybrid.data_nodes.open_epochs import OpenEpochs, Pausing
 from tfhybrid.data_nodes.pushed_rows import EngineRows
@@ -120,7 +120,8 @@ class NodeLinks:
             self._take_rows(rank)
         self._feeds += 1
         rows = EngineRows(self._engine, self._engine.dims, self._log)
-        return Feed(trainer, request, self._feeds, self._dial_data, self._book, rows, self._epochs)
+        parts = TrainerParts(self._dial_data, self._book, rows, self._epochs)
+        return Feed(trainer, request, self._feeds, parts)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[list[Pausing]]:

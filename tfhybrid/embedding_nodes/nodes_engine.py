@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,10 +12,11 @@ from typing_extensions import override
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.frozen_table import FrozenTable
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.store_token import run_of, token_of
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.embedding_nodes.node_calls import NodeCalls
-from tfhybrid.embedding_nodes.owned_store import OpenedTable, OwnedStore
+from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.embedding_nodes.recovering import come_together
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.remote_methods import Call, call_to
@@ -117,28 +119,16 @@ class NodesEngine(Engine):
         self.calls.close()
 
     @override
-    def open_table(
-        self,
-        name: str,
-        dim: int,
-        initializer: tuple[int, float, float],
-        *,
-        seed: int = 0,
-        policy: dict[str, float] | None = None,
-        placement: tuple[native.PlacementKind, int] = (native.PlacementKind.BY_KEY, 0),
-        files: tuple[str, int] = ("", 0),
-    ) -> None:
+    def open_table(self, table: OpenedTable) -> None:
         # Without the files, which lie on the nodes.
-        super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
-        self.dims[name] = dim
-        self.placements[name] = int(placement[0]), placement[1]
-        opened = OpenedTable(name, dim, initializer, seed, policy or {}, placement, files)
-        self._open(
-            ("open_table", (name,)),
-            lambda: call_to(OwnedStore.open_table, opened),
-        )
-        if files[0]:
-            self._in_files.add(name)
+        super().open_table(dataclasses.replace(table, files=("", 0)))
+        kind, host = table.placement
+        self.dims[table.name] = table.dim
+        self.placements[table.name] = int(kind), host
+        key = "open_table", (table.name,)
+        self._open(key, lambda: call_to(OwnedStore.open_table, table))
+        if table.files[0]:
+            self._in_files.add(table.name)
 
     @override
     def set_optimizer(self, name: str, **settings: float) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from tfhybrid._remote import remote
 from tfhybrid.core import native, split_batches
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
@@ -70,29 +71,6 @@ class WriterOf(NamedTuple):
     state_shape: tuple[int, int]
     waiting: bool
     owned_as: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class OpenedTable:
-    """Settings of a table to open; see `Engine.open_table`.
-
-    Args:
-        name: Name of the table.
-        dim: Length of an embedding.
-        initializer: `native` of one of `tfhybrid.initializers`.
-        seed: Seed of the job.
-        policy: Fields of `native.RowPolicyStruct`.
-        placement: Distribution of the rows, and the node that has all of them for `WHOLE`.
-        files: `native` of a `tfhybrid.FileTier`, on the node.
-    """
-
-    name: str
-    dim: int
-    initializer: tuple[int, float, float]
-    seed: int
-    policy: dict[str, Any]
-    placement: tuple[native.PlacementKind, int]
-    files: tuple[str, int]
 
 
 class Recovered(NamedTuple):
@@ -227,7 +205,7 @@ class OwnedStore:
         Raises:
             TfhybridError: The table is open with another configuration.
         """
-        self._tables.open_table(**vars(table))
+        self._tables.open_table(table)
         self._placements[table.name] = table.placement
 
     @remote

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tfhybrid.core import native
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
@@ -42,7 +43,7 @@ class ServedRows(TableSet):
         job = f"serving-{name}-{os.getpid()}-{next(_numbers)}"
         self.create_store(memory, job, f"reader of {name}, pid {os.getpid()}")
         for table, each in spec.all_tables.items():
-            self.open_table(table, each.dim, initializer=each.initializer, seed=spec.seed)
+            self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed))
 
     def reserve(self, more: Mapping[str, int]) -> None:
         """Reserves space for more rows.

@@ -13,6 +13,7 @@ from typing_extensions import override
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native, passes
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowBlock, RowSource
 from tfhybrid.core.table_writer import TableWriter
@@ -106,13 +107,15 @@ class Table:
             self._job.watch.note_table(self.name)
         with distributed.waiting(f"the opening of table {self.name!r}"):
             self._job.engine.open_table(
-                self.name,
-                self.config.dim,
-                self.config.initializer.native,
-                seed=self._job.seed,
-                policy=self.config.policy,
-                placement=self.owner.placement,
-                files=self.config.storage.native if self.config.storage else ("", 0),
+                OpenedTable(
+                    self.name,
+                    self.config.dim,
+                    self.config.initializer.native,
+                    self._job.seed,
+                    self.config.policy,
+                    self.owner.placement,
+                    self.config.storage.native if self.config.storage else ("", 0),
+                )
             )
 
     @property

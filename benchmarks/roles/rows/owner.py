@@ -14,6 +14,7 @@ import numpy as np
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.initializers import Uniform
@@ -31,7 +32,7 @@ def opened(directory: Path, host: int, dim: int) -> Engine:
     (directory / str(host)).mkdir()
     engine.open_store(str(directory / str(host)), "rows", 0, f"rank {host}", 7)
     placement = (PlacementKind.WHOLE, 0)
-    engine.open_table(NAME, dim, Uniform().native, placement=placement)
+    engine.open_table(OpenedTable(NAME, dim, Uniform().native, placement=placement))
     engine.set_optimizer(NAME, kind=OptimizerKind.SGD)
     return engine
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.initializers import Uniform
 
 KEYS = np.arange(1000)
@@ -18,7 +19,7 @@ def main(directory: str) -> None:
     """Ends once the updated rows are read."""
     engine = Engine()
     engine.open_store(directory, "start", 0, "rank 0", 7)
-    engine.open_table("item", DIM, Uniform().native)
+    engine.open_table(OpenedTable("item", DIM, Uniform().native))
     engine.set_optimizer("item", kind=native.OptimizerKind.SGD)
     update = engine.open_update("sgd", {"item": DIM})
     update.post([KEYS], [np.ones((len(KEYS), DIM))], [0.1], samples=len(KEYS))

@@ -23,6 +23,7 @@ from benchmarks.storage.disk.batches import (
 )
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, TableStatsStruct
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
@@ -47,7 +48,7 @@ def opened(directory: str, options: argparse.Namespace) -> Engine:
     if options.storage == "files":
         slots = int(options.share * options.rows)
         files = (options.path, slots * (record_bytes(options.dim) + SLOT_BYTES))
-    engine.open_table(NAME, options.dim, Uniform().native, files=files)
+    engine.open_table(OpenedTable(NAME, options.dim, Uniform().native, files=files))
     engine.set_optimizer(
         NAME, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=float(INITIAL), epsilon=1e-7
     )

@@ -23,6 +23,7 @@ from rich.table import Table
 from benchmarks.support import launch
 from tfhybrid import initializers
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
@@ -85,7 +86,7 @@ def measured(
     """Loads a fresh table; returns the seconds of its reservation and of loading."""
     engine = Engine([0], 0)
     engine.open_store(folder, "load", 0, "benchmark", 1)
-    engine.open_table(NAME, dim, initializers.Uniform().native)
+    engine.open_table(OpenedTable(NAME, dim, initializers.Uniform().native))
     writer = TableWriter(engine, NAME, dim, (0, dim), None)
     seconds = _timed(lambda: writer.reserve(len(rows.keys)))
     found = {"reserve_seconds": seconds[0], "reserve_processor_seconds": seconds[1]}

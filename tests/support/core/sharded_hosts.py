@@ -9,6 +9,7 @@ from types import TracebackType
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose, PlacementKind
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.initializers import Uniform
 
 Placements = Sequence[tuple[PlacementKind, int]]
@@ -95,12 +96,14 @@ class Hosts:
             Path(files[0]).mkdir(exist_ok=True)
         for (name, dim), placement in zip(self._tables.items(), self._placements, strict=True):
             engine.open_table(
-                name,
-                dim,
-                Uniform().native,
-                policy=self._policy,
-                placement=placement,
-                files=files,
+                OpenedTable(
+                    name,
+                    dim,
+                    Uniform().native,
+                    policy=self._policy or {},
+                    placement=placement,
+                    files=files,
+                )
             )
             if self._local(rank) == 0:
                 engine.set_optimizer(name, **self._optimizer)

@@ -12,6 +12,7 @@ from tests.support.core.sharded_tables import ADAGRAD, INITIALIZER, TABLES
 from tests.support.roles.clusters import found, member_of
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.core.native import LinkPurpose, PlacementKind
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.store_token import token_of
 from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.embedding_nodes.node_session import JobOnNodes, begin
@@ -71,7 +72,9 @@ def connected(  # noqa: C901 - in the order of a job
             for table, dim in TABLES.items():
                 placement = (PlacementKind.BY_KEY, 0)
                 engine.open_table(
-                    table, dim, INITIALIZER.native, policy=policy, placement=placement
+                    OpenedTable(
+                        table, dim, INITIALIZER.native, policy=policy or {}, placement=placement
+                    )
                 )
                 engine.set_optimizer(table, **optimizer)
         yield engines

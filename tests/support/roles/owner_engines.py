@@ -10,6 +10,7 @@ from tests.support.core.sharded_hosts import link
 from tests.support.core.sharded_tables import ADAGRAD, INITIALIZER, TABLES
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose, PlacementKind
+from tfhybrid.core.opened_table import OpenedTable
 
 BY_KEY = (PlacementKind.BY_KEY, 0)
 
@@ -37,7 +38,8 @@ def opened(
             link(node, engines[0], LinkPurpose.UPDATES, "host")  # who decides hears what it staged
         for engine in engines:
             for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
-                engine.open_table(name, dim, INITIALIZER.native, placement=placement)
+                opened = OpenedTable(name, dim, INITIALIZER.native, placement=placement)
+                engine.open_table(opened)
                 engine.set_optimizer(name, **ADAGRAD)
         yield engines
     finally:

@@ -21,7 +21,7 @@ from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.data_nodes.data_request import DataRequest, Trainer
 from tfhybrid.data_nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.data_nodes.elements import unflatten
-from tfhybrid.data_nodes.feed import Feed
+from tfhybrid.data_nodes.feed import Feed, TrainerParts
 from tfhybrid.data_nodes.key_links import PULL, KeyCalls, KeyLinks
 from tfhybrid.data_nodes.open_epochs import OpenEpochs
 from tfhybrid.data_nodes.pushed_rows import EngineRows
@@ -182,10 +182,8 @@ class Job:
                 mine, its = socket.socketpair()
                 split_batches.receive_rows(self.engines[rank], node.host, mine, f"node {node.host}")
                 split_batches.send_rows(node, rank, its, f"trainer {rank}")
-        book = self.books[rank]
-        return Feed(
-            trainer, DataRequest(**told | wanted), number, self.dial, book, rows, self.epochs
-        )
+        parts = TrainerParts(self.dial, self.books[rank], rows, self.epochs)
+        return Feed(trainer, DataRequest(**told | wanted), number, parts)
 
     def train(self, choices: UpdateChoices | None = None, epochs: int = 2, **wanted: Any) -> None:
         """Trains on what data nodes send."""

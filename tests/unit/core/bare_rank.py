@@ -10,6 +10,7 @@ import numpy as np
 
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.initializers import Uniform
 
@@ -76,7 +77,7 @@ def run(test: Connection, directory: str, world: Sequence[int], rank: int) -> No
 def open_tables(engine: Engine, tables: dict[str, int], *, is_leader: bool) -> None:
     """Opens tables, by name and dim, in the store of an engine."""
     for name, dim in tables.items():
-        engine.open_table(name, dim, INITIALIZER.native)
+        engine.open_table(OpenedTable(name, dim, INITIALIZER.native))
         if is_leader:
             engine.set_optimizer(
                 name,

@@ -41,6 +41,7 @@ from tests.support.roles.split_roles import (
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.core import native, split_batches
+from tfhybrid.core.split_batches import SplitBatch
 from tfhybrid.data_nodes.data_request import DataRequest
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.grouping import by_label
@@ -235,12 +236,12 @@ def test_an_owner_sends_nothing_that_lacks_more(tmp_path: Path) -> None:
         keys = {"item": np.arange(5), "user": np.arange(7)}
         for ticket, staleness in [(1, 2), (2, 3)]:
             split_batches.put(
-                node, ticket, (f"b{ticket}", "d"), 0, keys, trains=True, staleness=staleness
+                node, SplitBatch(ticket, (f"b{ticket}", "d"), 0, True, staleness), keys
             )
             split_batches.expect(trainer, ticket, {}, staleness)
             split_batches.send(node, 0, ticket, {"item": 3, "user": 3})
         until(lambda: fetched() > before)
-        split_batches.put(node, 3, ("b3", "d"), 0, {"item": np.arange(2)}, trains=True)
+        split_batches.put(node, SplitBatch(3, ("b3", "d"), 0, True), {"item": np.arange(2)})
         split_batches.expect(trainer, 3, {})
         split_batches.send(node, 0, 3, {"item": 0})
         until(lambda: fetched() >= before + 5 + 7 + 2)
@@ -257,7 +258,7 @@ def test_a_trainer_refuses_rows_that_lack_more(tmp_path: Path) -> None:
         job.feed(0, delivery=PUSH).close()
         keys = {"item": np.arange(5), "user": np.arange(7)}
         for ticket in range(3):
-            split_batches.put(node, ticket, (f"b{ticket}", "d"), 0, keys, trains=True, staleness=9)
+            split_batches.put(node, SplitBatch(ticket, (f"b{ticket}", "d"), 0, True, 9), keys)
             split_batches.expect(trainer, ticket, {"item": ticket, "user": ticket}, 1)
             split_batches.send(node, 0, ticket, {"item": ticket, "user": ticket})
         until(lambda: fetched() >= before + 3 * (5 + 7))

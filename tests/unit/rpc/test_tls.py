@@ -23,6 +23,7 @@ from tests.support.certificates.authority import Authority
 from tests.support.certificates.plain_port import port_without_tls
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
@@ -70,7 +71,8 @@ def opened(directory: Path, host: int) -> Engine:
     folder = directory / str(host)
     folder.mkdir(parents=True)
     engine.open_store(str(folder), "tls", 0, f"rank {host}", 7)
-    engine.open_table("item", DIM, Uniform().native, placement=(PlacementKind.WHOLE, OWNER))
+    placement = (PlacementKind.WHOLE, OWNER)
+    engine.open_table(OpenedTable("item", DIM, Uniform().native, placement=placement))
     engine.set_optimizer("item", kind=OptimizerKind.SGD)
     return engine
 

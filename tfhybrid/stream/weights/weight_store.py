@@ -13,6 +13,7 @@ import numpy as np
 from tfhybrid.checkpoint import storage, table_file
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.core import native
+from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
@@ -51,10 +52,7 @@ class WeightStore(TableSet):
         self._stored = spec.stored_tables
         self.create_store(directory, f"sync-{name}-{os.getpid()}", f"sync unit of {name}")
         for table, each in self._tables.items():
-            policy = dict(each.policy)
-            self.open_table(
-                table, each.dim, initializer=each.initializer, seed=spec.seed, policy=policy
-            )
+            self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed, each.policy))
             self.engine.set_optimizer(table, **each.settings)
         self._update = self.engine.open_update("sync", self.dims, UpdateChoices(reduction="sum"))
         self.version = 0
