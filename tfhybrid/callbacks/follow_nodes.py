@@ -58,14 +58,15 @@ class FollowNodes(CollectiveCallback):
     @override
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self._checked = int(self.model.optimizer.iterations)
-        current_job().access.follow()
+        self._follow()
 
     @override
     def after_step(self) -> None:
         if self._every_steps is None:
             return
-        step = int(self.model.optimizer.iterations)
-        if step - self._checked >= self._every_steps:
-            self._checked = step
-            current_job().access.follow()
+        if int(self.model.optimizer.iterations) - self._checked >= self._every_steps:
+            self._follow()
+
+    def _follow(self) -> None:
+        self._checked = int(self.model.optimizer.iterations)
+        current_job().access.follow()

@@ -183,7 +183,11 @@ def restore_checkpoint(
     if position is not None:
         broken_epoch.note(model, position)
         return Restored(position, None)
-    restored = _restore_files(model, path, existing, step, tables, weights, track)
+    if step is None and not existing:
+        restored = Restored(Position(0, 0), None)
+    else:
+        folder = newest(path, existing, step)
+        restored = _restore_files(model, folder, tables, weights, track)
     kept_model.start(model, restored.position)
     broken_epoch.note(model, restored.position)
     return restored
@@ -191,16 +195,11 @@ def restore_checkpoint(
 
 def _restore_files(
     model: keras.Model,
-    path: Location,
-    existing: list[int],
-    step: int | None,
+    folder: Location,
     tables: Collection[str] | None,
     weights: bool,
     track: bool,
 ) -> Restored:
-    if step is None and not existing:
-        return Restored(Position(0, 0), None)
-    folder = newest(path, existing, step)
     model.optimizer.build(model.trainable_variables)
     job = current_job()
     restoring = _Restoring(job, folder, model, _chosen_tables(model, tables), weights)

@@ -147,6 +147,7 @@ class ModelSnapshot:
         base: BaseEntry | None = None,
         track: bool = False,
     ) -> None:
+        self._job = current_job()
         self.step = int(model.optimizer.iterations)
         rate = float(model.optimizer.learning_rate)
         distributed.check_same({"step of the optimizer": self.step, "learning rate": rate})
@@ -228,7 +229,7 @@ class ModelSnapshot:
             self._unclaimed = error
 
     def _freeze(self, track: bool) -> None:
-        if not current_job().is_leader:
+        if not self._job.is_leader:
             return
         try:
             for name, table in self._tables.items():
@@ -326,7 +327,7 @@ class ModelSnapshot:
     def _parts(self) -> list[_Part]:
         parts: list[_Part] = []
         replicas = 0
-        host = current_job().engine.host
+        host = self._job.engine.host
         for name, frozen in self._frozen.items():
             for part in range(frozen.parts):
                 if name in self._sharded:
@@ -343,7 +344,7 @@ class ModelSnapshot:
             step=self.step,
             position=self._position,
             ranks=distributed.size(),
-            seed=current_job().seed,
+            seed=self._job.seed,
             optimizer=self._optimizer,
             base=self._base,
             versions={"tfhybrid": __version__, "tensorflow": tf.__version__},

@@ -137,18 +137,12 @@ def from_nodes(
     ```
     """
     delivery = renamed_delivery(delivery)
-    if divide_by not in _DIVISIONS or delivery not in DELIVERIES:
-        raise ConfigError(
-            f"divide_by must be one of {_DIVISIONS} and delivery one of {tuple(DELIVERIES)}. "
-            f"Received: divide_by={divide_by!r}, delivery={delivery!r}"
-        )
+    _check_choices(divide_by, delivery, group_by)
     if ahead < 1 or max_bytes < 1:
         raise ConfigError(
             "ahead and max_bytes must be at least 1. "
             f"Received: ahead={ahead}, max_bytes={max_bytes}"
         )
-    if group_by not in GROUPS:
-        raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
     _check_staleness(staleness, trains=trains)
     if min(position) < 0 or (position.step and divide_by == BY_FILE):
         raise ConfigError(
@@ -162,15 +156,8 @@ def from_nodes(
         if group_by is None and not any(position):
             return dataset
         return _local(dataset, group_by, position)
-    name = getattr(make_dataset, "__name__", "")
-    if getattr(make_dataset, "__qualname__", "") != name or not name.isidentifier():
-        raise ConfigError(
-            "Data nodes call make_dataset by its name: it must be a function at the top level of "
-            "the script, not a method, a nested function or a lambda. "
-            f"Received: {make_dataset!r}"
-        )
     request = DataRequest(
-        name,
+        _name_in_script(make_dataset),
         keywords,
         divide_by,
         trains,
@@ -185,6 +172,27 @@ def from_nodes(
     )
     fed = _Fed(links, request, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
+
+
+def _check_choices(divide_by: str, delivery: str, group_by: str | None) -> None:
+    if divide_by not in _DIVISIONS or delivery not in DELIVERIES:
+        raise ConfigError(
+            f"divide_by must be one of {_DIVISIONS} and delivery one of {tuple(DELIVERIES)}. "
+            f"Received: divide_by={divide_by!r}, delivery={delivery!r}"
+        )
+    if group_by not in GROUPS:
+        raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
+
+
+def _name_in_script(make_dataset: MakeDataset) -> str:
+    name = getattr(make_dataset, "__name__", "")
+    if getattr(make_dataset, "__qualname__", "") != name or not name.isidentifier():
+        raise ConfigError(
+            "Data nodes call make_dataset by its name: it must be a function at the top level of "
+            "the script, not a method, a nested function or a lambda. "
+            f"Received: {make_dataset!r}"
+        )
+    return name
 
 
 def _check_staleness(staleness: object, *, trains: bool) -> None:
