@@ -465,9 +465,7 @@ class Engine:
             ConfigError: A setting is invalid, or the update is open with other settings.
             StoreError: No store is open, or a table is not open in it.
         """
-        choices = choices or UpdateChoices()
-        messages = len(set(self.hosts)) if choices.exchange == "owner" else 1
-        return Update(self.handle, name, tables, messages, choices, steps)
+        return Update(self.handle, name, tables, choices or UpdateChoices(), steps)
 
     def _by_file(self, function: str) -> dict[str, int]:
         lines = native.text(function, self.handle).split("\n")[:-1]

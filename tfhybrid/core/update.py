@@ -72,18 +72,14 @@ class Update:
     """An update of tables by the gradients of all ranks; each host applies it once per step.
 
     A step begins with `post` on every rank. On one host, or if a table is sharded, the engine does
-    the rest. On several hosts, the leaders then `merge`, send each other the result, `stage` what
-    they received, and `commit`; with `exchange="owner"`, `merge_owned` comes between `merge` and
-    `stage`. With `exchange="all_ranks"`, every rank instead packs a message, receives those of all
-    ranks, and calls `apply_gathered`. `Engine.open_update` creates an update.
+    the rest. Otherwise leaders exchange what their hosts have posted, which `ops.update_ops` does.
+    `Engine.open_update` creates an update.
 
     Args:
         engine: Handle of the engine.
         name: Name of the update; equal on all ranks.
         tables: Dim of each table, by its name. The tables must be open in the engine. The methods
             take keys, gradients and learning rates in this order.
-        messages: Number of messages that `merge` returns: the number of hosts with
-            `exchange="owner"`, otherwise 1.
         choices: Settings of the update.
         steps: Number of steps that the job has done before this process. Default 0.
 
@@ -101,13 +97,11 @@ class Update:
         engine: ctypes.c_int64,
         name: str,
         tables: dict[str, int],
-        messages: int,
         choices: UpdateChoices,
         steps: int = 0,
     ) -> None:
         self._engine = engine
         self._dims = list(tables.values())
-        self._messages = messages
         config = UpdateConfigStruct(
             name.encode(),
             len(tables),
@@ -145,7 +139,6 @@ class Update:
         event_time: int = native.NO_TIME,
         skip: bool = False,
         failure: str | None = None,
-        dense_squares: float = 0.0,
     ) -> None:
         """Posts this rank's gradients of a step, once the tables have the previous update.
 
@@ -160,8 +153,6 @@ class Update:
             event_time: Time of the batch's latest event. Default: unknown.
             skip: Whether a gradient is not finite; no rank then applies this step.
             failure: Reason why there are no gradients. Every rank raises it as an error.
-            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
-                Default 0.
 
         Raises:
             ConfigError: Shapes or the number of learning rates do not match.
@@ -172,196 +163,17 @@ class Update:
         self._call(
             "post",
             ctypes.byref(self._contribution(keys, gradients, samples, event_time, skip, failure)),
-            *self._numbers(learning_rates, dense_squares),
+            *self._numbers(learning_rates),
         )
 
-    def merge(self) -> list[np.ndarray]:
-        """Waits for the posts of this host's ranks and merges them. For leaders, on several hosts.
-
-        A failure of a rank is part of the message; `stage` returns it as the complaint.
-
-        Returns:
-            One message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
-            per leader.
-
-        Raises:
-            StoreError: This process is not the leader of one of several hosts, a table is sharded,
-                or the job has ended.
-        """
-        sizes = (ctypes.c_int64 * self._messages)()
-        count = ctypes.c_int64()
-        self._call(
-            "merge",
-            sizes,
-            ctypes.c_int64(self._messages),
-            ctypes.byref(count),
-        )
-        return np.split(self._merged(sum(sizes)), np.cumsum(list(sizes))[:-1])
-
-    def merge_owned(self, parts: np.ndarray) -> np.ndarray:
-        """Merges the messages that leaders sent to this one, for `exchange="owner"`.
-
-        Args:
-            parts: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
-
-        Returns:
-            Message to all leaders, int64 `[words]`.
-
-        Raises:
-            StoreError: This process is not the leader of one of several hosts, a table is sharded,
-                or the job has ended.
-        """
-        words = ctypes.c_int64()
-        self._call(
-            "merge_owned",
-            native.pointer(parts),
-            ctypes.c_int64(len(parts)),
-            ctypes.byref(words),
-        )
-        return self._merged(words.value)
-
-    def stage(self, messages: np.ndarray) -> tuple[bool, str]:
-        """Plans the update from the leaders' messages, and reserves space for it.
-
-        The caller then gives all hosts the same complaint for `commit`.
-
-        Args:
-            messages: Messages of all leaders, int64 `[words]`, concatenated in the order of hosts.
-
-        Returns:
-            Whether the complaints of other hosts count too; and the complaint of this host: the
-            reason why it cannot apply the update, empty if it can.
-
-        Raises:
-            StoreError: This process is not the leader of one of several hosts, a table is sharded,
-                or the job has ended.
-        """
-        vote = ctypes.c_int()
-        complaint = native.text(
-            "update_stage",
-            self._engine,
-            self._handle,
-            native.pointer(messages),
-            ctypes.c_int64(len(messages)),
-            ctypes.byref(vote),
-            again=False,
-        )
-        return bool(vote.value), complaint
-
-    def commit(
-        self,
-        learning_rates: Sequence[float],
-        complaint: str = "",
-        *,
-        dense_squares: float = 0.0,
-    ) -> None:
-        """Starts to apply the staged update, or tells all ranks of this host why not.
-
-        It does not wait: `Engine.wait` waits for the update, and raises its failure.
-
-        Args:
-            learning_rates: Learning rate of each table.
-            complaint: Combined complaint of all hosts, the same on all. Empty to apply the update.
-            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
-                Default 0.
-
-        Raises:
-            ConfigError: The number of learning rates is not the number of tables.
-            StoreError: This process is not the leader of one of several hosts, a table is sharded,
-                or the job has ended.
-        """
-        self._call(
-            "commit",
-            complaint.encode(),
-            *self._numbers(learning_rates, dense_squares),
-        )
-
-    def pack(
-        self,
-        keys: Sequence[np.ndarray],
-        gradients: Sequence[np.ndarray],
-        *,
-        samples: int,
-        event_time: int = native.NO_TIME,
-        skip: bool = False,
-        failure: str | None = None,
-    ) -> np.ndarray:
-        """Packs this rank's gradients of a step, for `exchange="all_ranks"`.
-
-        Waits for the previous update first.
-
-        Args:
-            keys: Keys of each table, int64 `[n]`, in any order, with repetitions.
-            gradients: Gradient of each key, float32 `[n, dim]` per table.
-            samples: Number of samples in the batch; 0 on a rank that has none left.
-            event_time: Time of the batch's latest event. Default: unknown.
-            skip: Whether a gradient is not finite; no rank then applies this step.
-            failure: Reason why there are no gradients. Every rank raises it as an error.
-
-        Returns:
-            Message to all ranks, int64 `[words]`.
-
-        Raises:
-            ConfigError: Shapes do not match.
-            TfhybridError: An earlier update failed, or a table has got another optimizer.
-        """
-        contribution = self._contribution(keys, gradients, samples, event_time, skip, failure)
-        return native.words(
-            np.int64,
-            "update_pack",
-            self._engine,
-            self._handle,
-            ctypes.byref(contribution),
-        )
-
-    def apply_gathered(
-        self,
-        messages: np.ndarray,
-        learning_rates: Sequence[float],
-        *,
-        dense_squares: float = 0.0,
-    ) -> None:
-        """Applies the gradients of all ranks, for `exchange="all_ranks"`; does not wait.
-
-        Every rank must call it with the same arguments. The leader, which is one rank per host,
-        applies them to the tables of its host; on the other ranks the call only counts the step.
-
-        Args:
-            messages: Results of `pack` of all ranks, int64 `[words]`, concatenated in the order of
-                ranks.
-            learning_rates: Learning rate of each table.
-            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
-                Default 0.
-
-        Raises:
-            ConfigError: The number of learning rates is not the number of tables.
-            StoreError: A table has got another optimizer, or the job has ended.
-        """
-        self._call(
-            "apply_gathered",
-            native.pointer(messages),
-            ctypes.c_int64(len(messages)),
-            *self._numbers(learning_rates, dense_squares),
-        )
-
-    def _merged(self, words: int) -> np.ndarray:
-        merged, size = np.empty(words, np.int64), ctypes.c_int64()
-        self._call(
-            "merged",
-            native.pointer(merged),
-            ctypes.c_int64(words),
-            ctypes.byref(size),
-        )
-        return merged
-
-    def _numbers(self, learning_rates: Sequence[float], dense_squares: float) -> tuple:
+    def _numbers(self, learning_rates: Sequence[float]) -> tuple:
         if len(learning_rates) != len(self._dims):
             raise ConfigError(
                 f"There must be a learning rate for each of {len(self._dims)} tables. "
                 f"Received: {list(learning_rates)}"
             )
         rates = (ctypes.c_float * len(learning_rates))(*learning_rates)
-        return rates, ctypes.c_double(dense_squares)
+        return rates, ctypes.c_double(0.0)  # no dense gradients in the norm for clipping
 
     def _contribution(
         self,

@@ -8,10 +8,11 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from tests.support.core.host_exchange import HostExchange
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.opened_table import OpenedTable
-from tfhybrid.core.update import Update, UpdateChoices
+from tfhybrid.core.update import UpdateChoices
 from tfhybrid.initializers import Uniform
 
 TABLES = {"item": 3, "user": 16}
@@ -51,7 +52,7 @@ def run(test: Connection, directory: str, world: Sequence[int], rank: int) -> No
     open_tables(engine, TABLES, is_leader=local_rank == 0)
     step = 0
     for exchange in EXCHANGES:
-        update = engine.open_update(exchange, TABLES, UpdateChoices(exchange=exchange))
+        update = HostExchange(engine, exchange, TABLES, UpdateChoices(exchange=exchange))
         for _ in range(STEPS_EACH_WAY):
             keys, gradients = batch(step, rank)
             if exchange == "all_ranks":
@@ -87,7 +88,7 @@ def open_tables(engine: Engine, tables: dict[str, int], *, is_leader: bool) -> N
             )
 
 
-def _exchange(test: Connection, update: Update, exchange: str) -> None:
+def _exchange(test: Connection, update: HostExchange, exchange: str) -> None:
     merged = update.merge()
     if exchange == "owner":
         merged = [update.merge_owned(_travelled(test, "to leaders", merged))]

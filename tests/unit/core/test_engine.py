@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
+from tests.support.core.host_exchange import HostExchange
 from tests.support.reference import training
 from tests.unit.core import bare_rank
 from tfhybrid.core import native
@@ -198,10 +199,11 @@ def test_bad_input_is_named_and_changes_nothing(engine: Engine) -> None:
         update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
     with pytest.raises(ConfigError, match=r"2 tables. Received: \[0.1\]"):
         update.post(keys, gradients, [0.1], samples=40)
+    exchanged = HostExchange(engine, "bad", TABLES, UpdateChoices())
     with pytest.raises(StoreError, match="The leader of a host exchanges"):
-        update.merge()
+        exchanged.merge()
     with pytest.raises(StoreError, match="The leader of a host exchanges"):
-        update.commit([0.1, 0.1])
+        exchanged.commit([0.1, 0.1])
     every_rank = engine.open_update("packed", TABLES, UpdateChoices(exchange="all_ranks"))
     with pytest.raises(StoreError, match="packed, not posted"):
         every_rank.post(keys, gradients, [0.1, 0.1], samples=40)
@@ -214,7 +216,7 @@ def test_nothing_is_committed_before_it_is_staged(shm_directory: Path) -> None:
     engine = Engine([0, 1], 0)
     engine.open_store(str(shm_directory), "job", 0, "rank 0", 7)
     bare_rank.open_tables(engine, TABLES, is_leader=True)
-    update = engine.open_update("bad", TABLES)
+    update = HostExchange(engine, "bad", TABLES, UpdateChoices())
     keys, gradients = bare_rank.batch(0, 0)
     update.post(keys, gradients, [0.1, 0.1], samples=40)
     update.commit([0.1, 0.1])
