@@ -6,7 +6,8 @@ from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid.checkpoint import broken_epoch, kept_model
+from tfhybrid.callbacks import fit_start
+from tfhybrid.checkpoint import broken_epoch
 
 
 class HotRestart(keras.callbacks.Callback):
@@ -48,13 +49,8 @@ class HotRestart(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the position at which the epoch begins. Called by Keras."""
-        position = broken_epoch.begin_epoch(self.model, epoch)
-        keeper = kept_model.keeper_of(self.model)
-        if keeper is not None:
-            keeper.note(position)
+        fit_start.note_in_memory(self.model, broken_epoch.begin_epoch(self.model, epoch))
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the states of this process's random generators. Called by Keras."""
-        keeper = kept_model.keeper_of(self.model)
-        if keeper is not None:
-            keeper.note()
+        fit_start.note_in_memory(self.model)

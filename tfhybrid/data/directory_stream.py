@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -104,12 +103,7 @@ class DirectoryStream:
     def __enter__(self) -> DirectoryStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -235,15 +235,12 @@ def memory_limit() -> Finding:
     return Finding("memory limit", f"none; the machine has {decimal(total)}")
 
 
-def remove_ipc(directory: str = "/etc/systemd") -> Finding:
-    """Checks whether logind removes a user's shared memory at logout.
-
-    Args:
-        directory: Directory of logind's settings.
-    """
+def remove_ipc() -> Finding:
+    """Checks whether logind removes a user's shared memory at logout."""
     if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
         return Finding("logind", "does not remove this user's shared memory")
-    files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]
+    directory = Path("/etc/systemd")
+    files = [directory / "logind.conf", *directory.glob("logind.conf.d/*.conf")]
     text = "\n".join(file.read_text() for file in files if file.exists())
     if re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", text, re.MULTILINE)[-1:] == ["no"]:
         return Finding("logind", "RemoveIPC=no")

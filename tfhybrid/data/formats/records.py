@@ -51,13 +51,12 @@ def units_of(path: Path, unit_records: int, first: list[bytes] | None = None) ->
     ]
 
 
-def first_records(path: Path, count: int, begin: int = 0) -> list[bytes]:
+def first_records(path: Path, count: int) -> list[bytes]:
     """Returns the first records of a file, or fewer if they are large. Checks no checksum.
 
     Args:
         path: Path of the file.
         count: Number of records.
-        begin: Byte at which the first one begins, in an uncompressed file. Default 0.
 
     Raises:
         DataError: A compressed file is damaged.
@@ -65,7 +64,7 @@ def first_records(path: Path, count: int, begin: int = 0) -> list[bytes]:
     """
     records: list[bytes] = []
     held = b""
-    with contextlib.closing(_pieces(path, begin)) as pieces:
+    with contextlib.closing(_pieces(path)) as pieces:
         for piece in pieces:
             held += piece
             position = 0

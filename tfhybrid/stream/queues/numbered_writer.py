@@ -67,17 +67,6 @@ class NumberedWriter:
         self._load()
         self._catch_up()
 
-    def last_number(self, producer: str) -> int | None:
-        """Returns the number of a producer's last record in the queue.
-
-        Args:
-            producer: Name of the producer.
-
-        Returns:
-            The number, or `None` if the producer has no record.
-        """
-        return self._numbers.get(producer)
-
     def append(self, records: Sequence[Numbered]) -> int:
         """Appends the records that the queue does not have yet.
 
