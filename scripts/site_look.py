@@ -8,19 +8,23 @@ python scripts/site_look.py build/site build/look [PAGE...]
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.server
+import itertools
+import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-
+BROWSERS = ("chromium", "chromium-headless-shell")
 WIDTHS = {"phone": 390, "laptop": 1300, "desktop": 1920}
 HEIGHT = 1000
 SCHEMES = ("light", "dark")
@@ -36,12 +40,12 @@ FLAGS = (
     "--hide-scrollbars",
 )
 
-# What is wrong with the page that is open, a line each.
+# What is wrong with the page that is open in the scheme SCHEME, a line each.
 WRONG = """
 const origin = location.origin, wide = document.documentElement.clientWidth, wrong = [];
 const scrolls = node => node && node !== document.body &&
     (/auto|scroll/.test(getComputedStyle(node).overflowX) || scrolls(node.parentElement));
-if (getComputedStyle(document.body).colorScheme !== arguments[0])
+if (getComputedStyle(document.body).colorScheme !== SCHEME)
     wrong.push(`drawn ${getComputedStyle(document.body).colorScheme}`);
 if (document.documentElement.scrollWidth > wide)
     wrong.push(`${document.documentElement.scrollWidth} px wide in a window of ${wide}`);
@@ -53,7 +57,7 @@ for (const image of document.querySelectorAll("article img")) {
 for (const {name} of performance.getEntriesByType("resource"))
     if (!name.startsWith(origin) && !name.startsWith("data:"))
         wrong.push(`loads from elsewhere: ${name}`);
-return wrong;
+wrong
 """
 
 
@@ -71,22 +75,102 @@ def _served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@contextmanager
-def _browser() -> Iterator[webdriver.Chrome]:
-    driver = shutil.which("chromedriver")
-    if driver is None:
-        sys.exit("Wanted: chromedriver; on Debian: apt-get install chromium chromium-driver")
-    with tempfile.TemporaryDirectory() as profile:
-        options = webdriver.ChromeOptions()
+class Browser:
+    """A Chromium that is driven through its pipe of the DevTools protocol."""
+
+    def __init__(self, program: str, profile: str) -> None:
+        commands, self._commands = os.pipe()
+        answers, written = os.pipe()
+        self._answers = os.fdopen(answers, "rb")
+        self._numbers = itertools.count(1)
+        self._rest = b""
         # Whatever a page asks of another host fails, with or without a network.
         away = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-        for flag in (*FLAGS, away, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        browser = webdriver.Chrome(options, Service(driver))
+        flags = (*FLAGS, "--remote-debugging-pipe", away, f"--user-data-dir={profile}")
+        # Chromium reads commands from descriptor 3, and answers on 4.
+        script = f'exec "$0" "$@" 3<&{commands} 4>&{written}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", script, program, *flags],
+            pass_fds=(commands, written),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(written)
+        self._session: str | None = None
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+
+    def ask(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Calls a method of the protocol and returns its result.
+
+        Args:
+            method: Name of the method.
+            **arguments: Its arguments.
+        """
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": arguments}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != number:
+            pass
+        if "error" in answer:
+            sys.exit(f"{method}: {answer['error']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(self, address: str) -> None:
+        """Opens a page, and waits until it is loaded.
+
+        Args:
+            address: Address of the page.
+        """
+        self.ask("Page.navigate", url=address)
+        self.value(
+            "new Promise(done => document.readyState === 'complete' ? done() : onload = done)"
+        )
+
+    def value(self, script: str) -> Any:
+        """Returns the value of a script in the open page.
+
+        Args:
+            script: The script; a promise is waited for.
+        """
+        options = {"awaitPromise": True, "returnByValue": True}
+        answer = self.ask("Runtime.evaluate", expression=script, **options)
+        if "exceptionDetails" in answer:
+            sys.exit(f"{answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def close(self) -> None:
+        """Ends the browser, which ends with its pipe."""
+        os.close(self._commands)
+        self._process.wait()
+        self._answers.close()
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            piece = os.read(self._answers.fileno(), 1 << 20)
+            if not piece:
+                sys.exit(f"Chromium has ended. Received: {self._process.args}")
+            self._rest += piece
+        message, _, self._rest = self._rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+
+@contextmanager
+def _browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        sys.exit("Wanted: Chromium; on Debian: apt-get install chromium-headless-shell")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(program, profile)
         try:
             yield browser
         finally:
-            browser.quit()
+            browser.close()
 
 
 def look(site: Path, pictures: Path, pages: list[str]) -> list[str]:
@@ -108,18 +192,19 @@ def look(site: Path, pictures: Path, pages: list[str]) -> list[str]:
             # A new one each: the theme remembers what it chose first.
             with _browser() as browser:
                 preferred = [{"name": "prefers-color-scheme", "value": scheme}]
-                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
+                browser.ask("Emulation.setEmulatedMedia", features=preferred)
                 for width, pixels in WIDTHS.items():
                     size = {"width": pixels, "height": HEIGHT, "deviceScaleFactor": 1}
-                    browser.execute_cdp_cmd(
-                        "Emulation.setDeviceMetricsOverride", {**size, "mobile": False}
-                    )
+                    browser.ask("Emulation.setDeviceMetricsOverride", **size, mobile=False)
                     for page in pages:
-                        browser.get(f"{address}/{page}")
-                        wrong = browser.execute_script(WRONG, scheme)
+                        browser.open(f"{address}/{page}")
+                        code = "{" + WRONG.replace("SCHEME", json.dumps(scheme)) + "}"
+                        wrong = browser.value(code)
                         found += [f"{page}, {width}, {scheme}: {each}" for each in wrong]
                         name = page.removesuffix(".html").replace("/", "-")
-                        browser.save_screenshot(str(pictures / f"{name}.{width}.{scheme}.png"))
+                        picture = browser.ask("Page.captureScreenshot")["data"]
+                        path = pictures / f"{name}.{width}.{scheme}.png"
+                        path.write_bytes(base64.b64decode(picture))
     return found
 
 
