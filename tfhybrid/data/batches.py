@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.origin import Cut, Origin, digest_of_table
 from tfhybrid.data.samples.sharding import Shard
+from tfhybrid.errors import ConfigError
 
 
 class Batches(ResumableBatches):
@@ -83,7 +85,7 @@ class Batches(ResumableBatches):
                 `missing_key`, `missing_value`), and further arguments of `Batches`.
 
         Raises:
-            ConfigError: The table is of no such kind, or an argument is out of range.
+            ConfigError: The table is of no such kind, or an argument is unknown or out of range.
             DataError: A value is missing, or is no key, number or label; or a column has another
                 type, such as times. The message names column and row.
 
@@ -95,6 +97,7 @@ class Batches(ResumableBatches):
         >>> batches.steps_per_epoch
         1
         """
+        _check_options(options)
         named = {name: options.pop(name, None) for name in ("features", "dense", "positive")}
         missing = options.pop("missing_key", None), options.pop("missing_value", None)
         clicks = clicks_of(table, label, missing=missing, **named)
@@ -136,3 +139,28 @@ class Batches(ResumableBatches):
         if not self._shuffle:
             return None
         return np.random.default_rng([self._seed, epoch]).permutation(len(self._clicks))
+
+
+_OPTIONS = (
+    *("features", "dense", "positive", "missing_key", "missing_value"),
+    *("shuffle", "drop_remainder", "shard"),
+)
+
+
+def _check_options(options: Iterable[str]) -> None:
+    """Checks the names of further arguments of `Batches.of`.
+
+    Args:
+        options: Names of the arguments.
+
+    Raises:
+        ConfigError: An argument is unknown. The message has the closest name.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            closest = difflib.get_close_matches(name, _OPTIONS, 1)
+            hint = f" Did you mean {closest[0]!r}?" if closest else ""
+            raise ConfigError(
+                f"Batches.of has no argument {name!r}.{hint} Expected: table, label, batch_size, "
+                f"seed, {', '.join(_OPTIONS)}"
+            )

@@ -55,6 +55,8 @@ def expected(column: Column, reason: Reason) -> str:
             )
         case Reason.FINITE:
             return f"a finite number of {column.dtype}"
+        case Reason.SPELLING if column.role == "time":
+            return "a time in ISO 8601, such as 2026-11-27 09:30:38"
         case Reason.RANGE if column.low is not None or column.high is not None:
             return f"{noun} {_range(column)}"
     return noun

@@ -234,6 +234,8 @@ def _times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
 
 def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
     """Reads times in ISO 8601; a time without an offset is UTC."""
+    if (quick := _quick_times(cells.values)) is not None:
+        return _bounded(column, Ruled(quick))
     values = np.zeros(cells.size, np.int64)
     codes = np.zeros(cells.size, np.uint8)
     empty = np.zeros(cells.size, bool)
@@ -257,7 +259,22 @@ def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled
     return _filled(column, ruled, empty)
 
 
+def _quick_times(texts: pa.Array) -> np.ndarray | None:
+    """Returns times as Arrow reads them, which is much faster; `None` if it cannot read them all.
+
+    Arrow knows fewer notations than Python, and has a year 0.
+    """
+    try:
+        texts = texts.cast(pa.large_string()) if is_binary(texts.type) else texts
+        times = texts.cast(pa.timestamp("us")).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    values = pc.fill_null(times, 0).to_numpy()
+    return values if (values >= _YEAR_1).all() else None
+
+
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_YEAR_1 = -62_135_596_800_000_000
 
 
 def _bounded(column: Column, ruled: Ruled) -> Ruled:

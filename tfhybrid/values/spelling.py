@@ -64,10 +64,9 @@ def check_texts(
     array = _decoded(texts)
     if column.named or column.role in ("string", "time"):
         return check(column, array.texts, hash_strings=hash_strings).also_bad(array.malformed)
-    kind = pa.int64() if column.whole else pa.from_numpy_dtype(np.dtype(column.dtype))
     trimmed = pc.utf8_trim(array.texts, _BLANKS)
     filled = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
-    numbers = _parsed(filled, kind)
+    numbers = _parsed(filled, _arrow_type(column))
     checked = check(column, numbers.values)
     return checked.also_bad(numbers.malformed).also_bad(array.malformed)
 
@@ -120,7 +119,7 @@ def check_text_lists(
     """Checks lists, each of which is written in one field. An empty field is an empty list.
 
     Args:
-        column: Description of the column, of length `None`: keys, or strings.
+        column: Description of the column, of any length but 1.
         texts: Fields as strings or bytes.
         separator: Separator of the values of a list.
         hash_strings: Function that hashes texts, as for `check`.
@@ -130,23 +129,33 @@ def check_text_lists(
     lists = pc.split_pattern(filled, separator)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     items = lists.flatten()
-    if column.role == "string":
+    if column.role in ("string", "time"):
         checked = check(column, items, lengths=lengths, hash_strings=hash_strings)
         return checked.also_bad(array.malformed)
-    valid = pc.match_substring_regex(items, ITEM.pattern)
-    malformed = ~valid.to_numpy(zero_copy_only=False)
-    fine = pc.if_else(valid, items, "0") if malformed.any() else items
-    numbers = _parsed(fine, pa.int64())
-    if numbers.malformed is not None:
-        malformed |= numbers.malformed
+    numbers = _whole_numbers(items) if column.whole else _parsed(items, _arrow_type(column))
     values = pc.fill_null(numbers.values, 0).to_numpy(zero_copy_only=False)
     checked = check(column, values, lengths=lengths)
-    if malformed.any():
-        rows = np.searchsorted(np.cumsum(lengths), np.flatnonzero(malformed), "right")
+    if numbers.malformed is not None and numbers.malformed.any():
+        rows = np.searchsorted(np.cumsum(lengths), np.flatnonzero(numbers.malformed), "right")
         odd = np.zeros(len(lengths), bool)
         odd[rows] = True
         checked = checked.also_bad(odd)
     return checked.also_bad(array.malformed)
+
+
+def _whole_numbers(texts: pa.Array) -> _Parsed:
+    """Parses whole numbers of int64 without blanks."""
+    valid = pc.match_substring_regex(texts, ITEM.pattern)
+    malformed = ~valid.to_numpy(zero_copy_only=False)
+    numbers = _parsed(pc.if_else(valid, texts, "0") if malformed.any() else texts, pa.int64())
+    if numbers.malformed is not None:
+        malformed |= numbers.malformed
+    return _Parsed(numbers.values, malformed)
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    """Returns the type as which texts of numbers are parsed; whole ones are narrowed later."""
+    return pa.int64() if column.whole else pa.from_numpy_dtype(np.dtype(column.dtype))
 
 
 class _Texts(NamedTuple):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tfhybrid.data import (
     Batches,
     Clicks,
+    Column,
     FileBatches,
     Format,
     Position,
@@ -262,6 +263,13 @@ def test_batches_of_a_table_take_columns_by_their_types():
     assert clicks.dense["pair"].shape == (3, 2)
 
 
+def test_batches_of_a_table_with_times():
+    rows = {"click": np.array([1]), "at": np.array(["1970-01-01T00:00:01"], "datetime64[s]")}
+    options = {"features": [Column("at", "time")], "shard": Shard(0, 1)}
+    (clicks,) = Batches.of(rows, label="click", batch_size=1, **options).batches()
+    assert clicks.features["at"].tolist() == [1_000_000]
+
+
 def test_batches_of_a_table_with_views_of_strings():
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"click": [1, 0], "city": pa.array(["Rome", "Oslo"], pa.string_view())})
@@ -318,6 +326,11 @@ def test_batches_of_a_data_frame():
         ({"click": [1, 0], "user": [1, None]}, {}, DataError, "'user', row 1.*missing_key="),
         ({"click": [1, 0], "user": [1]}, {}, ConfigError, "arrays of one length"),
         (3, {}, ConfigError, "Received: int"),
+        (ROWS, {"features": ["user", "click"]}, ConfigError, r"label=\['click'\]"),
+        (ROWS, {"features": "user"}, ConfigError, r"such as \['user'\]"),
+        (ROWS, {"missing_keys": -1}, ConfigError, "'missing_keys'. Did you mean 'missing_key'?"),
+        (ROWS, {"droop_remainder": True}, ConfigError, "Did you mean 'drop_remainder'?"),
+        (ROWS, {"zzz": 1}, ConfigError, "has no argument 'zzz'. Expected: table, label"),
     ],
 )
 def test_tables_that_are_refused(table, options, error, wanted):

@@ -72,8 +72,8 @@ def arrow_table(clicks: Clicks, label_name: str = "label") -> pa.Table:
     columns = {**clicks.features, **clicks.dense}
     if isinstance(clicks.label, dict):
         columns |= clicks.label
-    else:  # a column that is a feature too keeps its name for the feature
-        columns["label" if label_name in columns else label_name] = clicks.label
+    else:
+        columns[label_name] = clicks.label
     return pa.table({name: _arrow(column) for name, column in columns.items()})
 
 

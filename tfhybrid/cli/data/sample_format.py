@@ -39,6 +39,10 @@ class SampleOptions:
     lists: Annotated[
         str | None, _column(metavar="A,B", help="Columns with any number of keys per sample.")
     ] = None
+    times: Annotated[
+        str | None,
+        _column(metavar="A,B", help="Columns of times, read as microseconds since 1970."),
+    ] = None
     label: Annotated[
         str | None, _column(metavar="A,B", show_default="label", help="Label column, or several.")
     ] = None
@@ -106,8 +110,8 @@ def format_of(name: str, **options: Any) -> Any:
     Args:
         name: Name of the format, one of `FORMATS`.
         **options: Options of the format by name; `None` means not given. A list of features may be
-            a list or a string `a,b,c`; `label` is such a string. `label_kind` is the kind of all
-            labels.
+            a list or a string `a,b,c`; `label` and `times` are such strings. `label_kind` is the
+            kind of all labels.
 
     Raises:
         ConfigError: The format is unknown, does not have an option that is given, needs one
@@ -118,6 +122,8 @@ def format_of(name: str, **options: Any) -> Any:
     options |= {
         each: options[each].split(",") for each in lists if isinstance(options.get(each), str)
     }
+    if times := options.pop("times", None):
+        options["features"] = [*(options.get("features") or []), *_times(times)]
     options["label"] = _label(options.get("label"), label_kind)
     given = {option: value for option, value in options.items() if value is not None}
     if name not in FORMATS:
@@ -146,3 +152,9 @@ def _label(names: str | None, kind: str | None) -> Any:
     columns = (names or "label").split(",")
     labels = columns if kind is None else [Label(column, kind) for column in columns]
     return labels if len(labels) > 1 else labels[0]
+
+
+def _times(names: str) -> list[Any]:
+    from tfhybrid.values import Column
+
+    return [Column(name, "time") for name in names.split(",")]

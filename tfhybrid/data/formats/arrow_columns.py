@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tfhybrid.data.formats.agreed_types import ColumnType
 from tfhybrid.data.formats.column_settings import (
+    KEY_ROLES,
     WORDING,
     ColumnSpec,
     check_names,
@@ -31,6 +32,10 @@ from tfhybrid.values import Column, Reason, check
 NUMBER = ColumnType("numbers", 1)
 _NUMBERS = ("integers", "floats", "booleans", "decimals")
 _KEYS = ("integers", "floats", "strings")
+_KINDS_OF: dict[str, tuple[Collection[str], int, str]] = {
+    "string": (("strings",), 2, "strings"),
+    "time": (("times", "strings"), 2, "timestamps, dates or strings as times"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,8 @@ class ArrowColumns:
         missing_value: Number for a missing value, or `None`.
 
     Raises:
-        ConfigError: A column is read twice, there is no label, or two labels have the same column.
+        ConfigError: A column is read twice, a label is a feature, there is no label, or two labels
+            have the same column.
     """
 
     features: Sequence[ColumnSpec]
@@ -58,13 +64,12 @@ class ArrowColumns:
 
     def __post_init__(self) -> None:
         names = [column.name for column in (*self._features, *self._dense)]
-        check_names(names)
-        labels_of(self.label, self.positive)  # raises now if they make no sense
+        check_names(names, self._labels)
 
     @functools.cached_property
     def _features(self) -> list[Column]:
-        """Columns of keys and strings; the type in the table decides between these for names."""
-        return columns_of(self.features, ("key", "string"), self.missing_key)
+        """Columns of keys, strings and times; the table decides whether a name has strings."""
+        return columns_of(self.features, KEY_ROLES, self.missing_key)
 
     @functools.cached_property
     def _dense(self) -> list[Column]:
@@ -108,8 +113,12 @@ class ArrowColumns:
             in_table = _type_of(kind)
             other = in_table.kind is not None and in_table.kind not in kinds
             if other or _lists_in(kind) > lists or in_table.length == 0:
+                advice = ""
+                if in_table.kind == "times":
+                    advice = " (a Column with the role 'time' reads times)"
                 raise DataError(
-                    f"{where}, column {name!r}: expected {expected}. Received: {str(kind)!r}."
+                    f"{where}, column {name!r}: expected {expected}{advice}. "
+                    f"Received: {str(kind)!r}."
                 )
             if not pa.types.is_null(kind):
                 numbers = in_table.kind in _NUMBERS
@@ -138,7 +147,7 @@ class ArrowColumns:
             return clicks.reshape(-1, 1) if fixed else clicks  # type: ignore[union-attr]
 
         def key(column: Column) -> np.ndarray | Ragged:
-            if types[column.name].kind == "strings":
+            if column.role == "key" and types[column.name].kind == "strings":
                 column = dataclasses.replace(column, role="string")
             return read(column, WORDING[column.role])
 
@@ -155,8 +164,8 @@ class ArrowColumns:
         """Readable kinds and lists (see `_lists_in`) of each column, and the words for these."""
         readable: dict[str, tuple[Collection[str], int, str]] = {}
         for spec, column in zip(self.features, self._features, strict=True):
-            if column.role == "string":
-                readable[column.name] = (("strings",), 2, "strings")
+            if column.role in _KINDS_OF:
+                readable[column.name] = _KINDS_OF[column.role]
             elif isinstance(spec, Column):
                 readable[column.name] = (("integers", "floats"), 2, "integers as keys")
             else:
@@ -193,6 +202,8 @@ def _type_of(kind: pa.DataType) -> ColumnType:
         (pa.types.is_string, "strings"),
         (pa.types.is_large_string, "strings"),
         (pa.types.is_string_view, "strings"),
+        (pa.types.is_timestamp, "times"),
+        (pa.types.is_date, "times"),
         (pa.types.is_boolean, "booleans"),
         (pa.types.is_decimal, "decimals"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,9 +25,16 @@ WORDING: Mapping[str, Mapping[Reason, str]] = {
         Reason.SPELLING: "a key, a whole number of int64",
     },
     "string": {Reason.MISSING: "a key (missing_key= would replace a missing one)"},
+    "time": {
+        Reason.MISSING: "a time (missing= of its Column would replace a missing one)",
+        Reason.KIND: "a time: a timestamp, a date or a string (the role 'key' reads numbers)",
+    },
     "number": {Reason.MISSING: "a number (missing_value= would replace a missing one)"},
 }
 """Descriptions of good values that name the formats' arguments, by the role of the column."""
+
+KEY_ROLES = ("key", "string", "time")
+"""Roles of the columns that become features; the first one is that of a name."""
 
 
 def name_of(spec: ColumnSpec) -> str:
@@ -78,6 +86,46 @@ def columns_of(
     return columns
 
 
+def lists_of(specs: Sequence[ColumnSpec], roles: Sequence[str] = KEY_ROLES) -> list[Column]:
+    """Returns the columns of lists that an argument of a format describes.
+
+    They have any length, unless a `Column` says from 2 on: its default, 1, is no list.
+
+    Args:
+        specs: Names or columns.
+        roles: Roles that the columns may have; the first one is that of a name. Default: those of
+            features.
+
+    Raises:
+        ConfigError: See `columns_of`.
+    """
+    columns = columns_of(specs, roles, None, length=None)
+    return [
+        dataclasses.replace(column, length=None) if column.length == 1 else column
+        for column in columns
+    ]
+
+
+def dense_of(specs: Sequence[ColumnSpec], missing: float | None) -> list[Column]:
+    """Returns the columns of numbers that the argument `dense` of a format describes.
+
+    Args:
+        specs: Names or columns.
+        missing: Value for a missing one in columns that are given by name; `None` for an error.
+
+    Raises:
+        ConfigError: See `columns_of`; or a column has lists of any length, or is not float32.
+    """
+    columns = columns_of(specs, ("number",), missing)
+    for column in columns:
+        if column.length is None or column.dtype != "float32":
+            raise ConfigError(
+                "A dense column must be float32, with one number in a row or lists of one length. "
+                f"Received: {column}"
+            )
+    return columns
+
+
 def column_of_label(label: Label, clicks: Sequence[float] = (0, 1)) -> Column:
     """Returns the column of a label.
 
@@ -116,18 +164,24 @@ def label_values(label: Label, values: np.ndarray) -> np.ndarray:
     return (values >= label.positive).astype(np.float32)
 
 
-def check_names(columns: Sequence[str]) -> None:
+def check_names(columns: Sequence[str], labels: Sequence[Label] = ()) -> None:
     """Checks that no column is read twice, for example as a feature and as a dense column.
 
     Args:
-        columns: Names of all columns that a format reads, whatever it reads them as.
+        columns: Names of the features and dense columns, whatever a format reads them as.
+        labels: Labels that have a column. Default: none.
 
     Raises:
-        ConfigError: A name occurs twice; the message has all such names.
+        ConfigError: A name occurs twice, or is that of a label; the message has all such names.
     """
     twice = sorted({name for name in columns if list(columns).count(name) > 1})
     if twice:
         raise ConfigError(
             "Each column can be read once: as a feature, a string, a list or a dense column. "
             f"Received: {twice} more than once"
+        )
+    if answers := sorted({each.column for each in labels} & set(columns)):
+        raise ConfigError(
+            "A label must not be a feature or dense column, because it tells the model the "
+            f"answer: leave it out of these. Received: label={answers}"
         )

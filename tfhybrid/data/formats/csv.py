@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 from typing_extensions import override
 
 from tfhybrid.data.formats.column_settings import (
+    KEY_ROLES,
     WORDING,
     ColumnSpec,
     check_names,
     column_of_label,
     columns_of,
+    dense_of,
+    lists_of,
     name_of,
     refuse_text,
 )
@@ -24,7 +25,6 @@ from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
 from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
 from tfhybrid.data.samples.clicks import Clicks
-from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import ConfigError
 from tfhybrid.values import Column, Reason
 
@@ -39,7 +39,8 @@ class Csv(Text):
         features: Columns of integers, read as keys. Columns that are not named are skipped.
         strings: Columns of strings, such as hexadecimal ids; their keys are `string_keys` of them.
         lists: Columns with any number of integers, separated by `separator`. They become `Ragged`;
-            an empty field is an empty list. A column that is also in `strings` contains strings.
+            an empty field is an empty list. A column that is also in `strings`, or is a `Column` of
+            role `"string"` or `"time"`, contains strings or times.
         dense: Columns of numbers.
         label: Label column, 0 or 1; or a `Label` with other values; or several of them.
         positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
@@ -54,12 +55,13 @@ class Csv(Text):
             any other, as in Parquet and in an exported model; or `"missing"`, a missing value.
 
     A `Column` among the names of columns has settings of its own, such as `missing`, `empty`, `low`
-    and `high`.
+    and `high`. Its role may be `"time"`: times such as 2026-11-27 09:30:38 become microseconds
+    since 1970. Its values are lists if its length is not 1.
 
     Raises:
-        ConfigError: A column is read twice, there is no label, two labels have the same column, or
-            a separator cannot be used. When the first file is read: `columns` lacks a column that
-            is read.
+        ConfigError: A column is read twice, a label is a feature, there is no label, two labels
+            have the same column, or a separator cannot be used. When the first file is read:
+            `columns` lacks a column that is read.
 
     Example:
 
@@ -91,48 +93,40 @@ class Csv(Text):
             raise ConfigError(f"empty= must be 'string' or 'missing'. Received: {self.empty!r}")
         refuse_text(self.strings)
         refuse_text(self.lists)
-        names = [column.name for column in self._single + self._dense]
-        names += [column.name for column in self._lists]
-        check_names(names)
-        labels_of(self.label, self.positive)  # raises now if they make no sense
+        names = [column.name for column in self._keys + self._dense]
+        check_names(names, labels_of(self.label, self.positive))
 
     @functools.cached_property
-    def _single(self) -> list[Column]:
-        """Columns of keys and strings with one value in a field."""
+    def _keys(self) -> list[Column]:
+        """Columns of keys, strings and times: single ones by their arguments, then lists."""
         in_lists = {name_of(spec) for spec in self.lists}
         strings = [spec for spec in self.strings if name_of(spec) not in in_lists]
-        return [
-            *columns_of(self.features, ("key", "string"), self.missing_key),
+        columns = [
+            *columns_of(self.features, KEY_ROLES, self.missing_key),
             *columns_of(strings, ("string",), self.missing_key, empty=self.empty),
         ]
-
-    @functools.cached_property
-    def _lists(self) -> list[Column]:
-        """Columns of lists."""
-        strings = {name_of(spec) for spec in self.strings}
+        of_strings = {name_of(spec): spec for spec in self.strings}
+        for spec in self.lists:
+            other = of_strings.get(name_of(spec))
+            roles = KEY_ROLES if other is None else ("string",)
+            columns += lists_of([spec if isinstance(spec, Column) else other or spec], roles)
+        # An empty field is a missing time.
         return [
-            column
-            for spec in self.lists
-            for column in columns_of(
-                [spec],
-                ("string", "key") if name_of(spec) in strings else ("key", "string"),
-                None,
-                length=None,
-            )
+            dataclasses.replace(each, empty="missing") if each.role == "time" else each
+            for each in columns
         ]
 
     @functools.cached_property
     def _dense(self) -> list[Column]:
         """Columns of numbers."""
-        return columns_of(self.dense, ("number",), self.missing_value)
+        return dense_of(self.dense, self.missing_value)
 
     @functools.cached_property
     @override
     def layout(self) -> Layout:
         labels = labels_of(self.label, self.positive)
-        single = [*map(column_of_label, labels), *self._single, *self._dense]
-        types = {column.name: arrow_type_of(column) for column in single}
-        types |= {column.name: pa.string() for column in self._lists}
+        columns = [*map(column_of_label, labels), *self._keys, *self._dense]
+        types = {column.name: arrow_type_of(column) for column in columns}
         if self.columns is not None and (unknown := sorted(types.keys() - set(self.columns))):
             raise ConfigError(
                 f"columns= must name all columns, including those that are read. Received: "
@@ -143,19 +137,21 @@ class Csv(Text):
     @override
     def clicks(self, columns: TextColumns) -> Clicks:
         wording = {**WORDING["key"], Reason.SPELLING: _SPELLING}
-        features: dict[str, np.ndarray | Ragged] = {
-            column.name: columns.values(column, wording if column.role == "key" else None)
-            for column in self._single
-        }
-        features |= {column.name: columns.lists(column, self.separator) for column in self._lists}
+
+        def read(column: Column) -> Any:
+            if column.length != 1:
+                return columns.lists(column, self.separator)
+            return columns.values(column, wording if column.role == "key" else None)
+
+        features = {column.name: read(column) for column in self._keys}
         labels = gathered(self.label, self.positive, columns.labels)
-        dense = {column.name: columns.values(column) for column in self._dense}
-        return Clicks(features, labels, dense)
+        return Clicks(features, labels, {column.name: read(column) for column in self._dense})
 
 
 _SPELLING = (
     "a key, a whole number of int64 without a point (put columns of other ids into strings=, where "
-    "7 and 7.0 have different keys)"
+    "7 and 7.0 have different keys, and columns of several keys into lists=; a Column with the role "
+    "'time' reads times)"
 )
 
 

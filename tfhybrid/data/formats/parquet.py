@@ -42,11 +42,14 @@ class Parquet(Format):
         missing_value: Number for a missing value or NaN. By default these are errors.
 
     A `Column` among the names of columns has settings of its own, such as `missing`, `empty`, `low`
-    and `high`; its length is that in the files. Infinite numbers are errors, and so are whole
-    floats from 2^53 on (2^24 for float32), because larger ids are rounded.
+    and `high`; its length is that in the files. Its role may be `"time"`: timestamps, dates, and
+    strings such as 2026-11-27 09:30:38, or lists of these, become microseconds since 1970. Infinite
+    numbers are errors, and so are whole floats from 2^53 on (2^24 for float32), because larger ids
+    are rounded.
 
     Raises:
-        ConfigError: A column is read twice, there is no label, or two labels have the same column.
+        ConfigError: A column is read twice, a label is a feature, there is no label, or two labels
+            have the same column.
 
     Example:
 

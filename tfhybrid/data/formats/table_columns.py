@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid.data.formats.arrow_columns import NUMBER, ArrowColumns
+from tfhybrid.data.formats.column_settings import ColumnSpec, name_of, refuse_text
 from tfhybrid.data.formats.label import Label, LabelSpec, labels_of
 from tfhybrid.data.formats.unit_rows import UnitCheck
 from tfhybrid.data.samples.clicks import Clicks
@@ -23,8 +24,8 @@ def clicks_of(
     table: Any,
     label: LabelSpec,
     *,
-    features: Sequence[str] | None = None,
-    dense: Sequence[str] | None = None,
+    features: Sequence[ColumnSpec] | None = None,
+    dense: Sequence[ColumnSpec] | None = None,
     positive: float | None = None,
     missing: tuple[int | None, float | None] = (None, None),
 ) -> Clicks:
@@ -76,11 +77,14 @@ def _check_of(arrow: pa.Table, first: int) -> UnitCheck:
 def _chosen(
     arrow: pa.Table,
     labels: Sequence[Label],
-    features: Sequence[str] | None,
-    dense: Sequence[str] | None,
-) -> tuple[Sequence[str], Sequence[str]]:
+    features: Sequence[ColumnSpec] | None,
+    dense: Sequence[ColumnSpec] | None,
+) -> tuple[Sequence[ColumnSpec], Sequence[ColumnSpec]]:
     """Returns the columns of keys and of numbers: the named ones, or all that have such a type."""
-    taken = {*(each.column for each in labels), *(features or ()), *(dense or ())}
+    for specs in (features or (), dense or ()):
+        refuse_text(specs)
+    named = [name_of(spec) for spec in (*(features or ()), *(dense or ()))]
+    taken = {*(each.column for each in labels), *named}
     if absent := sorted(taken - {*arrow.column_names}):
         raise ConfigError(
             f"The table must have the columns {absent}. Received: {arrow.column_names}"
@@ -89,7 +93,8 @@ def _chosen(
     if features is None and dense is None and (odd := [f for f in others if not _is_known(f.type)]):
         raise DataError(
             f"Column {odd[0].name!r}: expected whole numbers, strings, floats, or lists of those. "
-            f"Convert it, leave it out, or name features= and dense=. Received: {odd[0].type}"
+            "Convert it, leave it out, or name features= and dense=, where a Column with the role "
+            f"'time' reads times. Received: {odd[0].type}"
         )
     if features is None:
         features = [each.name for each in others if _is_key(each.type)]

@@ -65,14 +65,16 @@ class TextColumns:
         """Returns lists, each of which is written in one field.
 
         Args:
-            column: Description of the column of lists: keys or strings.
+            column: Description of the column of lists.
             separator: Separator of the values of a list.
         """
         fields = self._table[column.name]
         strings = hashed_strings if column.role == "string" else None
         checked = check_text_lists(column, fields, separator, hash_strings=strings)
-        whole = f"whole numbers separated by {separator!r} (strings= would accept others)"
-        wording = {Reason.SPELLING: whole, Reason.RANGE: whole}
+        items = f"{_ITEMS.get(column.role, column.role)} separated by {separator!r}"
+        if column.role == "key":
+            items += " (name the column in strings= too if it has strings)"
+        wording = {Reason.SPELLING: items, Reason.RANGE: items}
         return self._check.add(column, checked, fields, wording=wording)
 
     def keys(self, column: Column, notation: Notation) -> np.ndarray:
@@ -104,13 +106,19 @@ class TextColumns:
         return label_values(label, self.values(column, wording_of_label(label, column)))
 
 
+_ITEMS = {
+    "key": "whole numbers",
+    "number": "numbers",
+    "string": "strings in UTF-8",
+    "time": "times in ISO 8601",
+}
 _WORDING_OF_NOTATIONS = {
     notation: dict.fromkeys(Reason, notation.expected) for notation in (ENTRY, HEXADECIMAL)
 }
 
 
 def arrow_type_of(column: Column) -> pa.DataType:
-    """Returns the Arrow type as which text formats read a column of length 1."""
-    if column.named or column.role in ("string", "time"):
+    """Returns the Arrow type as which text formats read a column; lists are texts."""
+    if column.length != 1 or column.named or column.role in ("string", "time"):
         return pa.string()
     return pa.from_numpy_dtype(np.dtype(column.dtype))

@@ -17,12 +17,15 @@ from typing_extensions import override
 
 from tfhybrid.data.formats.agreed_types import AgreedTypes, ColumnType
 from tfhybrid.data.formats.column_settings import (
+    KEY_ROLES,
     WORDING,
     ColumnSpec,
     check_names,
     column_of_label,
     columns_of,
+    dense_of,
     label_values,
+    lists_of,
     wording_of_label,
 )
 from tfhybrid.data.formats.examples import Examples, feature_lists_in, kinds_in
@@ -60,10 +63,13 @@ class TFRecord(Format):
             these are errors.
 
     A `Column` among the names of features has settings of its own, such as `missing`, `empty`,
-    `low` and `high`. Infinite numbers are errors.
+    `low` and `high`. Its role may be `"time"`: strings such as 2026-11-27 09:30:38 become
+    microseconds since 1970. Its values are lists if its length is not 1. Infinite numbers are
+    errors.
 
     Raises:
-        ConfigError: A feature is read twice, there is no label, or two labels have the same column.
+        ConfigError: A feature is read twice, a label is a feature, there is no label, or two labels
+            have the same column.
 
     Example:
 
@@ -96,21 +102,18 @@ class TFRecord(Format):
     _searched = None
 
     def __post_init__(self) -> None:
-        check_names([column.name for column in (*self._keys, *self._dense)])
-        labels_of(self.label, self.positive)  # raises now if they make no sense
+        names = [column.name for column in (*self._keys, *self._dense)]
+        check_names(names, labels_of(self.label, self.positive))
 
     @functools.cached_property
     def _keys(self) -> list[Column]:
-        """Columns of keys and strings, and of lists of these, as far as the arguments tell."""
-        return [
-            *columns_of(self.features, ("key", "string"), self.missing_key),
-            *columns_of(self.lists, ("key", "string"), None, length=None),
-        ]
+        """Columns of keys, strings, times, and lists of these, as far as the arguments tell."""
+        return [*columns_of(self.features, KEY_ROLES, self.missing_key), *lists_of(self.lists)]
 
     @functools.cached_property
     def _dense(self) -> list[Column]:
         """Columns of numbers."""
-        return columns_of(self.dense, ("number",), self.missing_value)
+        return dense_of(self.dense, self.missing_value)
 
     @functools.cached_property
     def _open(self) -> list[str]:
@@ -330,24 +333,12 @@ class _Columns(NamedTuple):
     Attributes:
         keys: Columns of keys and strings, and of lists of these.
         dense: Columns of numbers.
-        labels: Labels by name; a label may also be one of the other columns.
+        labels: Labels by name.
     """
 
     keys: list[Column]
     dense: list[Column]
     labels: dict[str, Column]
-
-
-def _parsers(
-    columns: _Columns, types: Mapping[str, tf.DType], parser_of: Callable[..., Any]
-) -> dict[str, Any]:
-    """Returns the parser of each feature; the general one if two columns need different ones."""
-    parsers: dict[str, Any] = {}
-    for column in (*columns.keys, *columns.dense, *columns.labels.values()):
-        parser = parser_of(column, types.get(column.name))
-        if parsers.setdefault(column.name, parser) != parser:
-            parsers[column.name] = _parser(column, types.get(column.name))
-    return parsers
 
 
 def _values_of(
@@ -359,9 +350,11 @@ def _values_of(
     dataset would be traced again for each run, which takes as long as parsing it.
     """
     types = {name: _TYPES[kind] for name, kind in kinds.items()}
+    every = (*columns.keys, *columns.dense, *columns.labels.values())
     for parser_of in (_quick_parser, _parser):
+        parsers = {column.name: parser_of(column, types.get(column.name)) for column in every}
         try:
-            parsed = tf.io.parse_example(serialized, _parsers(columns, types, parser_of))
+            parsed = tf.io.parse_example(serialized, parsers)
         except tf.errors.InvalidArgumentError:
             continue  # a feature is absent, has several values or another type
         return functools.partial(_parsed_values, parsed)
@@ -375,7 +368,7 @@ def _no_values(column: Column) -> _Values:
 
 def _parser(column: Column, type_: tf.DType | None) -> tf.io.RaggedFeature:
     """Returns the parser of a feature that may be absent or have several values."""
-    plain = tf.string if column.role == "string" or column.named else tf.int64
+    plain = tf.string if column.role in ("string", "time") or column.named else tf.int64
     return tf.io.RaggedFeature(type_ or plain)
 
 
@@ -384,7 +377,7 @@ def _quick_parser(column: Column, type_: tf.DType | None) -> Any:
     missing = column.missing
     fits = type_ == tf.float32 or (type_ == tf.int64 and missing == int(missing or 0))
     bounded = column.low is not None or column.high is not None
-    if column.length is None or (missing is not None and (bounded or not fits)):
+    if column.length != 1 or (missing is not None and (bounded or not fits)):
         return _parser(column, type_)
     return tf.io.FixedLenFeature([], _parser(column, type_).dtype, missing)
 

@@ -87,17 +87,7 @@ def test_tfrecord_with_lists(tmp_path):
             feature = {name: tf.train.Feature(int64_list=each) for name, each in lists.items()}
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             writer.write(example.SerializeToString())
-    run(
-        source,
-        "--output",
-        tmp_path,
-        "--format",
-        "tfrecord",
-        "--features",
-        "label",
-        "--lists",
-        "tags",
-    )
+    run(source, "--output", tmp_path, "--format", "tfrecord", "--lists", "tags")
     found = Parquet(["tags"]).read(tmp_path / "part.parquet")
     expect_equal(found, TFRecord([], lists=["tags"]).read(source))
 
@@ -125,6 +115,10 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
         (
             ("--format", "csv", "--features", "user"),
             "day.csv.gz, column 'user', line 3: expected a key",
+        ),
+        (
+            ("--format", "csv", "--features", "user", "--dense", "price", "--label", "price"),
+            r"A label must not be a feature or dense column.*Received: label=\['price'\]",
         ),
     ],
 )
@@ -155,14 +149,17 @@ def test_the_label_keeps_its_name(tmp_path):
     assert planned.exit_code == 0, planned.output
 
 
-def test_a_label_that_is_a_number_too_does_not_replace_it(tmp_path):
+def test_times_and_lists_of_strings(tmp_path):
     source = tmp_path / "day.csv"
-    source.write_text("stars,user\n4,7\n1,8\n")
-    columns = ("--features", "user", "--dense", "stars", "--label", "stars", "--positive", "3")
+    source.write_text("click,genres,at\n1,Crime|Drama,2017-11-07 09:30:38\n0,,2017-11-08\n")
+    columns = ("--strings", "genres", "--lists", "genres", "--times", "at", "--label", "click")
     run(source, "--output", tmp_path, "--format", "csv", *columns)
-    found = Parquet(["user"], dense=["stars"]).read(tmp_path / "day.parquet")
-    assert found.label.tolist() == [1, 0]
-    assert found.dense["stars"].ravel().tolist() == [4, 1]
+    clicks = Parquet(["genres", "at"], label="click").read(tmp_path / "day.parquet")
+    assert clicks.features["genres"].tolist() == [
+        string_keys(["Crime", "Drama"]).numpy().tolist(),
+        [],
+    ]
+    assert clicks.features["at"].tolist() == [1_510_047_038_000_000, 1_510_099_200_000_000]
 
 
 def test_files_that_are_there_stay_unless_told_otherwise(csv_file, tmp_path):

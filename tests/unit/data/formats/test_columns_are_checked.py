@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfhybrid.data
 from tests.unit.data.formats.criteo_lines import criteo_line
-from tfhybrid.data import Column, Criteo, Csv, Format, Libfm, Parquet, TFRecord, string_keys
+from tfhybrid.data import Column, Criteo, Csv, Format, Label, Libfm, Parquet, TFRecord, string_keys
 from tfhybrid.data.formats.unit_rows import UnitCheck
 from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.values import Checked
@@ -108,6 +108,11 @@ def test_bounds_of_a_column(tmp_path: Path) -> None:
         (lambda: Parquet(["user"], dense=["user"]), "more than once"),
         (lambda: TFRecord(["user"], lists=["user"]), "more than once"),
         (lambda: Libfm(["user", "user"]), "more than once"),
+        (lambda: Csv(["user", "click"], label="click"), r"the answer: .*label=\['click'\]"),
+        (lambda: Csv([], strings=["click"], label=["a", "click"]), r"label=\['click'\]"),
+        (lambda: Csv([], lists=["label"]), r"label=\['label'\]"),
+        (lambda: Parquet(["user"], dense=["price"], label=Label("price", "number")), "'price'"),
+        (lambda: TFRecord(["label"]), r"label=\['label'\]"),
         (lambda: Csv("user"), r"such as \['user'\]"),
         (lambda: Csv([], strings="user"), "a list of names"),
         (lambda: Csv([], lists="user"), "a list of names"),
