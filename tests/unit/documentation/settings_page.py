@@ -5,6 +5,7 @@ python -m tests.unit.documentation.settings_page    # writes them
 
 from __future__ import annotations
 
+import inspect
 import json
 import types
 import typing
@@ -14,7 +15,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from tests.unit.documentation.marked_part import with_part
-from tfhybrid.cli.train.train_settings import Section, Settings
+from tfhybrid.cli.train.settings_section import Section
+from tfhybrid.cli.train.train_settings import Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "train.md"
 
@@ -24,7 +26,7 @@ def tables() -> str:
     found = []
     for place, section in sections(Settings):
         title = f"`{place}`" if place else "The file"
-        lines = [f"### {title}", "", (section.__doc__ or "").strip(), ""]
+        lines = [f"### {title}", "", inspect.getdoc(section) or "", ""]
         lines += ["| Setting | Default | |", "| --- | --- | --- |"]
         for name, field in section.model_fields.items():
             lines.append(f"| `{name}` | {_default(field)} | {field.description} |")
@@ -46,6 +48,8 @@ def sections(section: type[Section], place: str = "") -> list[tuple[str, type[Se
 
 def _kinds(annotation: Any) -> list[type[Section]]:
     """Returns the sections among the types of a field."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) in (types.UnionType, typing.Union, dict, list):
         return [kind for each in typing.get_args(annotation) for kind in _kinds(each)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, Section) else []

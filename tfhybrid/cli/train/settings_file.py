@@ -8,13 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from tfhybrid.cli.data.sample_format import format_of
+from tfhybrid.cli.train.column_section import COLUMN_LISTS, specs_of
 from tfhybrid.cli.train.train_settings import Settings
 from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 
 Location = tuple[str | int, ...]
 _OF_BATCHES = {"bad_rows", "max_bad_rows", "bad_rows_file"}
-_NOT_OF_FORMATS = {"train", "format", "batch_size", "window", *_OF_BATCHES}
+_NOT_OF_FORMATS = {"train", "format", "batch_size", "window", *_OF_BATCHES, *COLUMN_LISTS}
 
 
 class SettingsFile:
@@ -55,7 +56,10 @@ class SettingsFile:
         """
         data = self.settings.data
         try:
-            return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
+            columns = {
+                field: specs_of(getattr(data, field), role) for field, role in COLUMN_LISTS.items()
+            }
+            return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS), **columns)
         except ConfigError as error:
             raise ConfigError(f"{self.at('data')}: {error}") from error
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from tfhybrid._deprecated import renamed_keys
+from tfhybrid.cli.train.column_section import COLUMN_LISTS, ColumnSpecs, names_of, specs_of
+from tfhybrid.cli.train.settings_section import Count, Section, kind_of
 
-Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -51,20 +52,13 @@ OPTIMIZER_OPTIONS: dict[str, set[str]] = {
         "l2_shrinkage_regularization_strength",
     },
 }
-
-
-class Section(BaseModel):
-    """Section of the YAML file of settings. Unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def given(self) -> dict[str, Any]:
-        """Returns the fields of this section that the YAML file sets, as a dict by field name.
-
-        Leaves out `name`, and fields that the file sets to null.
-        """
-        values = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
-        return {name: value for name, value in values.items() if value is not None}
+# Each initializer's parameters; a test compares them with the classes.
+INITIALIZER_OPTIONS: dict[str, set[str]] = {
+    "uniform": {"minval", "maxval"},
+    "normal": {"mean", "stddev"},
+    "truncated_normal": {"mean", "stddev"},
+    "constant": {"value"},
+}
 
 
 class Data(Section):
@@ -78,10 +72,14 @@ class Data(Section):
     window: Count = Field(
         1 << 20, description="Samples, over all ranks, that are shuffled together."
     )
-    features: list[str] | None = Field(None, description="Columns of keys.")
-    strings: list[str] | None = Field(None, description="Columns of strings, hashed to keys.")
-    lists: list[str] | None = Field(None, description="Columns with any number of keys.")
-    dense: list[str] | None = Field(None, description="Columns of numbers.")
+    features: ColumnSpecs | None = Field(
+        None, description="Columns of keys, by name or with settings of their own."
+    )
+    strings: ColumnSpecs | None = Field(None, description="Columns of strings, hashed to keys.")
+    lists: ColumnSpecs | None = Field(
+        None, description="Columns with any number of keys; in CSV also of the columns in strings."
+    )
+    dense: ColumnSpecs | None = Field(None, description="Columns of numbers.")
     label: str | None = Field(None, description="Label column, 0 or 1.", validate_default=True)
     positive: float | None = Field(
         None, description="The label is 1 if the column is at least this."
@@ -109,13 +107,18 @@ class Data(Section):
     @classmethod
     def _check_roles(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuses a column with two roles: a label that is a feature tells the model the answer."""
-        names = value or []
-        if info.field_name == "label":
+        field = info.field_name or ""
+        if field == "label":
             names = [value or "label"]
-        elif repeated := sorted({name for name in names if names.count(name) > 1}):
+        else:
+            names = names_of(value)
+            specs_of(value, COLUMN_LISTS[field])  # raises now if they make no sense
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"names columns twice: {repeated}")
-        for role in ("features", "strings", "lists", "dense"):
-            others = info.data.get(role) or [] if role != info.field_name else []
+        for role in COLUMN_LISTS:
+            others = names_of(info.data.get(role)) if role != field else []
+            if (field, role, info.data.get("format")) == ("lists", "strings", "csv"):
+                others = []  # lists of strings
             if both := sorted(set(names) & set(others)):
                 raise ValueError(f"a column has one role, and {both} are in {role} too")
         return value
@@ -248,6 +251,31 @@ class Storage(Section):
     )
 
 
+class InitializerSettings(Section):
+    """Initializer of rows with parameters, from `tfhybrid.initializers`, in place of its name."""
+
+    name: Literal["uniform", "normal", "truncated_normal", "constant"] = Field(
+        description="Name of the initializer."
+    )
+    minval: float = Field(-0.05, description="Lower end; for uniform.")
+    maxval: float = Field(0.05, description="Upper end; for uniform.")
+    mean: float = Field(0.0, description="Mean; for normal and truncated_normal.")
+    stddev: NonNegative = Field(
+        0.05, description="Standard deviation; for normal and truncated_normal."
+    )
+    value: float = Field(0.0, description="Every value; for constant.")
+
+    @model_validator(mode="after")
+    def _check_options(self) -> InitializerSettings:
+        return _check_given(self, self.name, INITIALIZER_OPTIONS[self.name], "initializer")
+
+
+_INITIALIZER = (
+    Annotated[Literal["uniform", "normal", "truncated_normal", "zeros", "ones"], Tag("name")]
+    | Annotated[InitializerSettings, Tag("section")]
+)
+
+
 class OwnTable(Section):
     """Settings of one feature's table that differ from those of all tables."""
 
@@ -255,8 +283,9 @@ class OwnTable(Section):
         None,
         description="Optimizer of the rows; defaults to the counterpart of the dense weights' one.",
     )
-    initializer: Literal["uniform", "normal", "truncated_normal", "zeros", "ones"] = Field(
-        "uniform", description="Distribution of the initial values of a row."
+    initializer: Annotated[_INITIALIZER, Discriminator(kind_of)] = Field(
+        "uniform",
+        description="Distribution of the initial values of a row, by name or with parameters.",
     )
     expected_rows: Annotated[int, Field(ge=0)] | None = Field(
         None,

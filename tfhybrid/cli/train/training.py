@@ -13,9 +13,23 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid import callbacks, checkpoint, distributed, export, metrics, models, optimizers
+from tfhybrid import (
+    callbacks,
+    checkpoint,
+    distributed,
+    export,
+    initializers,
+    metrics,
+    models,
+    optimizers,
+)
 from tfhybrid.cli.train.settings_file import SettingsFile
-from tfhybrid.cli.train.train_settings import OwnTable, Settings, TableOptimizer
+from tfhybrid.cli.train.train_settings import (
+    InitializerSettings,
+    OwnTable,
+    Settings,
+    TableOptimizer,
+)
 from tfhybrid.config import TableConfig
 from tfhybrid.config.file_tier import FileTier
 from tfhybrid.config.placement import Replicated, Sharded
@@ -28,6 +42,10 @@ _OPTIMIZERS = {
     **{"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimizers.Adam},
     **{"row_adagrad": optimizers.RowAdagrad, "adamw": optimizers.AdamW},
     **{"rmsprop": optimizers.RMSprop, "ftrl": optimizers.Ftrl},
+}
+_INITIALIZERS = {
+    **{"uniform": initializers.Uniform, "normal": initializers.Normal},
+    **{"truncated_normal": initializers.TruncatedNormal, "constant": initializers.Constant},
 }
 
 
@@ -227,6 +245,7 @@ class Training:
         fields = common.given() | own.given()
         makers: dict[str, Callable[[Any], Any]] = {
             "optimizer": _table_optimizer,
+            "initializer": _initializer,
             "admission": lambda each: Admission(**each.given()),
             "eviction": lambda each: Eviction(**each.given()),
             "storage": lambda each: FileTier(**each.given()),
@@ -300,6 +319,12 @@ class Training:
         except (ConfigError, DataError) as error:
             kind = ConfigError if isinstance(error, ConfigError) else DataError
             raise kind(f"{self._file.at(*path)}: {error}") from error
+
+
+def _initializer(settings: InitializerSettings | str) -> Any:
+    if isinstance(settings, str):
+        return settings
+    return _INITIALIZERS[settings.name](**settings.given())
 
 
 def _table_optimizer(settings: TableOptimizer) -> Any:

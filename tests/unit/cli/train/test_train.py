@@ -21,13 +21,16 @@ from tfhybrid.checkpoint.dense import tables_of, variables_of
 from tfhybrid.cli.main import app
 from tfhybrid.cli.train.settings_file import SettingsFile
 from tfhybrid.cli.train.train_settings import (
+    INITIALIZER_OPTIONS,
     MODEL_OPTIONS,
     OPTIMIZER_OPTIONS,
+    InitializerSettings,
     Model,
     TableOptimizer,
 )
 from tfhybrid.cli.train.training import Training
-from tfhybrid.data import FileBatches, Parquet
+from tfhybrid.data import Column, Csv, FileBatches, Parquet, TFRecord
+from tfhybrid.errors import ConfigError
 
 SAMPLES = 512
 FEATURES = ["user", "item"]
@@ -321,11 +324,74 @@ def test_what_does_not_fit_is_named_with_its_line(
     assert message in " ".join(told.split())
 
 
+@pytest.mark.parametrize(
+    ("initializer", "received"),
+    [
+        ("normal", tfhybrid.initializers.Normal()),
+        ({"name": "normal", "stddev": 0.001}, tfhybrid.initializers.Normal(0.0, 0.001)),
+        ({"name": "uniform", "minval": -1}, tfhybrid.initializers.Uniform(-1.0, 0.05)),
+        ({"name": "constant", "value": 2}, tfhybrid.initializers.Constant(2.0)),
+    ],
+)
+def test_initializers_by_name_and_with_parameters(settings, write, initializer, received) -> None:
+    settings["table"]["initializer"] = initializer
+    training = Training(SettingsFile(write(settings)))
+    (layer,) = (each for each in training.model.layers if hasattr(each, "tables"))
+    assert {table.config.initializer for table in layer.tables.values()} == {received}
+
+
+DATA = """\
+data:
+  train: rows.tfrecord
+  format: {format}
+  batch_size: 4
+  features: [user, {{name: at, role: time, missing: 0}}]
+  lists: {lists}
+model: {{name: lr}}
+"""
+
+
+def test_columns_of_every_type_in_yaml(write) -> None:
+    text = DATA.format(format="tfrecord", lists="[{name: genres, role: string}]")
+    at, genres = Column("at", "time", missing=0), Column("genres", "string")
+    assert SettingsFile(write(text)).sample_format() == TFRecord(["user", at], lists=[genres])
+    text = DATA.format(
+        format="csv", lists="[tags, {name: pair, length: 2}, {name: ids, length: any}]"
+    )
+    text = text.replace("  lists", "  strings: [tags]\n  lists")
+    lists = ["tags", Column("pair", length=2), Column("ids", length=None)]
+    assert SettingsFile(write(text)).sample_format() == Csv(
+        ["user", at], strings=["tags"], lists=lists
+    )
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ("[1]", "model.yaml:6: data.lists.0: input should be a valid string"),
+        ("[{role: string}]", "model.yaml:6: data.lists.0.name: field required"),
+        ("[{name: x, rolle: string}]", "data.lists.0.rolle: extra inputs are not permitted"),
+        ("[{name: x, low: 9, high: 2}]", "model.yaml:6: data.lists: a Column's low must not be"),
+        ("[{name: user}]", "data.lists: a column has one role, and ['user'] are in features"),
+        ("[{name: x, role: number}]", "Column 'x' must have a role of"),
+    ],
+)
+def test_columns_that_make_no_sense_are_named_with_their_line(write, lists, message) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        SettingsFile(write(DATA.format(format="tfrecord", lists=lists))).sample_format()
+
+
 def test_the_settings_of_models_and_optimizers_are_theirs() -> None:
     for name, options in MODEL_OPTIONS.items():
         parameters = inspect.signature(getattr(tfhybrid.models, name)).parameters
         assert options == parameters.keys() - {"features", "table", "name", "dense"}
         assert options <= Model.model_fields.keys()
+    for name, options in INITIALIZER_OPTIONS.items():
+        kind = getattr(tfhybrid.initializers, name.title().replace("_", ""))
+        fields = inspect.signature(kind).parameters
+        assert options == fields.keys()
+        for option in options:
+            assert InitializerSettings.model_fields[option].default == fields[option].default
     for name, options in OPTIMIZER_OPTIONS.items():
         kind = {
             each.__name__.lower(): each
