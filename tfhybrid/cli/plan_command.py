@@ -395,7 +395,7 @@ def _show_data(predicted: dict[str, Any]) -> None:
     from tfhybrid.cli.data import data_plan
 
     data_plan.show_counts(predicted)
-    _show_memory(predicted)
+    _show_memory(predicted | {"files": 0})  # here the number of the files of samples
 
 
 def _show(predicted: dict[str, Any]) -> None:

@@ -233,10 +233,10 @@ class Training:
     def _columns(self) -> tuple[list[str], dict[str, int], dict[str, int]]:
         """Returns the features of the data, and the widths of its lists and dense columns."""
         columns = self.batches.dataset().element_spec[0]
-        lists = {n: 0 for n, spec in columns.items() if isinstance(spec, tf.RaggedTensorSpec)}
-        others = {name: spec for name, spec in columns.items() if name not in lists}
-        dense = {n: int(spec.shape[1]) for n, spec in others.items() if spec.dtype.is_floating}
-        return [name for name in others if name not in dense], lists, dense
+        dense = {n: int(spec.shape[1]) for n, spec in columns.items() if spec.dtype.is_floating}
+        keys = {name: spec for name, spec in columns.items() if name not in dense}
+        lists = {name: 0 for name, spec in keys.items() if spec.shape[1] != 1}
+        return [name for name in keys if name not in lists], lists, dense
 
     def _table(self, feature: str) -> TableConfig:
         """Returns the settings of all tables, with the differences for a feature's table."""

@@ -57,6 +57,7 @@ def test_ids_are_counted_and_the_rows_to_expect_told(tmp_path, days) -> None:
     assert found["shared_memory"] == sum(table["bytes"] for table in found["tables"].values())
     shown = run("--data", *files, *options).stdout
     assert "item: TableConfig(..., expected_rows=300)" in shown
+    assert "files of each host" not in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -58,6 +58,7 @@ def settings(tmp_path: Path) -> dict[str, Any]:
             **{"user": rng.integers(0, 50, SAMPLES), "item": rng.integers(0, 9, SAMPLES)},
             **{"price": rng.random(SAMPLES), "label": rng.integers(0, 2, SAMPLES)},
             "seen": [rng.integers(0, 9, rng.integers(0, 4)) for _ in range(SAMPLES)],
+            "pair": pa.array([[1, 2]] * SAMPLES, pa.list_(pa.int64(), 2)),
         }
         pa.parquet.write_table(pa.table(table), tmp_path / f"day_{day}.parquet")
     return {
@@ -257,6 +258,7 @@ def test_a_check_skips_bad_rows_and_writes_none(settings, write, tmp_path) -> No
         ("data", {"dense": ["user"]}, "data.dense: a column has one role, and ['user'] are in"),
         ("data", {"dense": ["price"]}, "model.name: the model must read all columns"),
         ("data", {"features": [*FEATURES, "seen"]}, "model.name: the model must read all columns"),
+        ("data", {"features": [*FEATURES, "pair"]}, "model.name: the model must read all columns"),
         ("evaluation", {"group": "hour"}, "evaluation.group: must be one of the features"),
         ("evaluation", {"files": "nowhere.parquet"}, "evaluation: Expected files at"),
         ("optimizer", {"name": "nadam"}, "counterpart"),
