@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import keras
-
 import tfhybrid
+import keras
 from tfhybrid.data import Batches, Clicks
 
 EVALUATION_BATCH = 4096

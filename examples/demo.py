@@ -16,18 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import frappe
-import one_copy
+import tfhybrid
 import pyarrow as pa
 import pyarrow.parquet
-from click_training import Outcome, Recipe, Splits, auc_less_log_loss, train
-from report import ProgressBar, draw_curve, quality, sizes
 from rich.console import Console
-
-import tfhybrid
 from tfhybrid.data import ClickLog, Clicks
 from tfhybrid.data.archives import open_frappe
 from tfhybrid.errors import DataError
+
+import frappe
+import one_copy
+from click_training import Outcome, Recipe, Splits, auc_less_log_loss, train
+from report import ProgressBar, draw_curve, quality, sizes
 
 FOLDER = Path("demo-output")
 CURVE, SETTINGS = FOLDER / "learning_curve.png", FOLDER / "model.yaml"

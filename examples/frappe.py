@@ -14,10 +14,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-from click_training import Recipe, Splits, train
-
 import tfhybrid
 from tfhybrid.data.archives import open_frappe
+
+from click_training import Recipe, Splits, train
 
 PUBLISHED_AUC = 0.9842
 RECIPE = Recipe()

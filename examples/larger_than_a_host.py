@@ -21,9 +21,8 @@ ROWS, DIM, BATCH = 400_000, 16, 8_000
 
 def train(placement: str) -> None:
     """Meets each of the keys once, on one of the ranks."""
-    import keras
-
     import tfhybrid
+    import keras
 
     tfhybrid.init()
     placements = {"sharded": tfhybrid.Sharded(), "replicated": tfhybrid.Replicated()}

@@ -11,10 +11,9 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import tfhybrid
 import keras
 import numpy as np
-
-import tfhybrid
 from tfhybrid.distributed import allgather_object
 
 ROWS, DIM = 1_000_000, 32

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-
 from tfhybrid.data import ClickLog, Clicks, IdSpace
 from tfhybrid.data.archives import open_movielens_stream
 from tfhybrid.errors import DataError

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import keras
-
 import tfhybrid
+import keras
 
 FEATURES = ("user", "item")
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import keras
-from click_training import Outcome, Point
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from click_training import Outcome, Point
 
 AUC, LOSS = "#1f6feb", "#8b949e"
 BARS = "▁▂▃▄▅▆▇█"

@@ -5,9 +5,8 @@ horovodrun -np 2 python examples/restartable.py checkpoints/
 
 import sys
 
-import keras
-
 import tfhybrid
+import keras
 from tfhybrid.data import Batches, ClickLog
 
 DIRECTORY = sys.argv[1]  # that all hosts see

@@ -14,7 +14,6 @@ import tempfile
 
 import pyarrow as pa
 import pyarrow.parquet
-
 from tfhybrid.data import ClickLog
 
 folder = tempfile.TemporaryDirectory()  # every rank writes the same files, so no rank has to wait
@@ -26,9 +25,8 @@ for file, start, count in (("train.parquet", 0, 400_000), ("test.parquet", 400_0
 best = log.best_auc(50_000, start=400_000).drawn
 
 # README's part:
+import tfhybrid  # first, to keep TensorFlow quiet
 import keras
-
-import tfhybrid
 
 tfhybrid.init()
 columns = tfhybrid.data.Parquet(["user", "item"], label="label")  # any integers or strings

@@ -7,12 +7,11 @@ horovodrun -np 2 python examples/train_from_files.py
 import tempfile
 from pathlib import Path
 
+import tfhybrid
 import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-
-import tfhybrid
 from tfhybrid.data import FileBatches, Parquet
 
 SAMPLES = 40_000  # a day

@@ -6,10 +6,9 @@ horovodrun -np 2 python examples/training_loop.py
 
 import tempfile
 
+import tfhybrid
 import keras
 import tensorflow as tf
-
-import tfhybrid
 from tfhybrid.data import Batches, ClickLog, Shard
 
 tfhybrid.init(seed=1)

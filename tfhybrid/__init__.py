@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tfhybrid._deprecated import moved_names
 from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
-from tfhybrid.settings import set_horovod_defaults
+from tfhybrid.settings import quiet_libraries, set_horovod_defaults
 
 set_horovod_defaults()  # Horovod may start before any of the names below is used
+quiet_libraries()
 
 if TYPE_CHECKING:
     from tfhybrid import (

@@ -1,15 +1,19 @@
 """Environment variables: the only module of the package that reads the environment.
 
-`VARIABLES` declares those of tfhybrid, all optional, and those that it sets for Horovod. The
-functions read them, and the few variables of other programs that tfhybrid heeds, at each call.
+`VARIABLES` declares those of tfhybrid, all optional, and those that it sets for Horovod and
+TensorFlow. The functions read them, and the few variables of other programs that tfhybrid heeds, at
+each call.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import glob
 import math
 import os
 import socket
+import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +24,7 @@ _LATER_SECONDS = 30
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """An environment variable of tfhybrid, or one that it sets for Horovod.
+    """An environment variable of tfhybrid, or one that it sets for Horovod or TensorFlow.
 
     Args:
         name: Name of the variable.
@@ -111,7 +115,16 @@ VARIABLES = (
         "5 without GPUs, 20 on one host without GPUs",
         "Milliseconds between two exchanges of Horovod about which tensors are ready",
     ),
+    Variable(
+        "TF_CPP_MIN_LOG_LEVEL",
+        "3",
+        "Messages that TensorFlow's C++ code writes: `0` all, `1` no information, `2` no warnings, "
+        "`3` fatal errors alone; other errors are raised",
+    ),
 )
+
+# Keras warns of its own default, `shuffle=True`, whenever `fit` gets a `tf.data.Dataset`.
+_NEEDLESS_WARNING = "`shuffle=True` was passed, but will be ignored"
 
 # In each cycle the ranks tell each other which tensors are ready, even if none are, and Gloo polls
 # while a rank waits. Horovod's default of 1 ms takes a tenth of a step's processor time or more. On
@@ -296,6 +309,24 @@ def set_horovod_defaults() -> None:
     # Horovod's own timeout does not say which rank is missing; its default, 30 s, would fire first.
     patience = math.ceil(silence_seconds()) + _LATER_SECONDS
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(patience))
+
+
+def quiet_libraries() -> None:
+    """Hides messages of TensorFlow and Keras at every start, unless the user has chosen messages.
+
+    TensorFlow reads its variable when it is imported. A filter of the user's comes before this one.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if not sys.warnoptions:  # -W and PYTHONWARNINGS
+        warnings.filterwarnings("ignore", _NEEDLESS_WARNING, UserWarning, append=True)
+
+
+def available_gpus() -> int:
+    """Returns the number of this host's NVIDIA GPUs, or 0 if the user hides them from programs."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not visible.startswith((*"0123456789", "GPU-", "MIG-")):
+        return 0  # "", "-1" and Slurm's "NoDevFiles"
+    return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def set_long_cycle() -> None:

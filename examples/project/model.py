@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import keras
-
 import tfhybrid
+import keras
 
 FEATURES = ["user", "item", "hour"]  # columns of int64 keys
 LABEL = "label"

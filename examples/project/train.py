@@ -7,10 +7,9 @@ Started again, it resumes from its last checkpoint.
 
 from __future__ import annotations
 
+import tfhybrid
 import keras
 from model import FEATURES, LABEL, SEED, build
-
-import tfhybrid
 
 BATCH_SIZE, EPOCHS = 512, 2  # the batch size is that of all ranks together
 CHECKPOINTS, EXPORTED = "output/checkpoints", "output/exported"

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 
-from model import FEATURES, LABEL, SEED, build
-
 import tfhybrid
+from model import FEATURES, LABEL, SEED, build
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.errors import ConfigError
+from tfhybrid.settings import available_gpus
 
 _log = logging.getLogger("tfhybrid.job")
 
@@ -46,6 +47,8 @@ def assign_devices(per_rank: int) -> tuple[str, ...]:
             already in use. With one device per rank, the latter only logs a warning.
     """
     gpus = tf.config.list_physical_devices("GPU")
+    if not gpus and distributed.local_rank() == 0:
+        _report_idle_gpus()
     try:
         if gpus:
             _take_gpus(gpus, per_rank)
@@ -65,6 +68,19 @@ def assign_devices(per_rank: int) -> tuple[str, ...]:
         )
     kind = "GPU" if gpus else "CPU"
     return tuple(f"{kind}:{number}" for number in range(per_rank))
+
+
+def _report_idle_gpus() -> None:
+    """Logs that TensorFlow uses none of the host's GPUs; its own message is hidden by default."""
+    idle = available_gpus() if tf.test.is_built_with_cuda() else 0
+    if idle:
+        _log.warning(
+            "%s has %d GPU(s), but TensorFlow uses none: TF_CPP_MIN_LOG_LEVEL=0 shows why, and "
+            "`tfhybrid doctor` says how to fix it. To train on processors alone, "
+            "`export CUDA_VISIBLE_DEVICES=`.",
+            distributed.here(),
+            idle,
+        )
 
 
 def _take_gpus(gpus: list[tf.config.PhysicalDevice], per_rank: int) -> None:

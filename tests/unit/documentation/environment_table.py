@@ -26,6 +26,7 @@ LINKS = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "[Concurrency](concurrency.md#liveness)",
     "HOROVOD_DISABLE_GROUP_FUSION": "[Reduction of gradients](reduction.md#order-and-bits)",
     "HOROVOD_CYCLE_TIME": "[Tuning](tuning.md)",
+    "TF_CPP_MIN_LOG_LEVEL": "[Messages](#messages-of-other-libraries)",
 }
 
 
