@@ -23,6 +23,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
 from tfhybrid.errors import ConfigError, NotInitializedError
+from tfhybrid.job import rank_devices
 
 KEYS = np.arange(4)
 LABELS = np.ones(4)
@@ -148,6 +149,15 @@ def test_a_model_without_a_table_is_told_about_xla_where_there_are_gpus(
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: ["GPU:0"])
     tfhybrid.DistributedOptimizer("sgd").build([tf.Variable(1.0)])
     assert "jit_compile=False" in caplog.text
+
+
+@pytest.mark.usefixtures("job")
+def test_gpus_that_tensorflow_does_not_use_are_reported(caplog, monkeypatch) -> None:
+    """TensorFlow's own lines about them are hidden."""
+    monkeypatch.setattr(rank_devices, "available_gpus", lambda: 8)
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
+    rank_devices.assign_devices(1)
+    assert "has 8 GPU(s), but TensorFlow uses none: TF_CPP_MIN_LOG_LEVEL=0 shows" in caplog.text
 
 
 @pytest.mark.usefixtures("job")

@@ -108,7 +108,7 @@ class Csv(Text):
         of_strings = {name_of(spec): spec for spec in self.strings}
         for spec in self.lists:
             other = of_strings.get(name_of(spec))
-            roles = KEY_ROLES if other is None else ("string",)
+            roles = KEY_ROLES if other is None else ("string", "key", "time")
             columns += lists_of([spec if isinstance(spec, Column) else other or spec], roles)
         # An empty field is a missing time.
         return [

@@ -31,7 +31,8 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
             no more rows and does not wait for them; otherwise it blocks until there are rows.
 
     Raises:
-        ConfigError: The stream has no such column, or a row may lack its value, and it is no list.
+        ConfigError: The stream has no such column; or a row may lack its value, and it is no list;
+            or the label is a feature.
 
     Example:
 
@@ -47,6 +48,11 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
         )
     for name in (*features, label):
         _check_complete(leases.schema.field(name))
+    if label in features:
+        raise ConfigError(
+            "The label must not be a feature, because it tells the model the answer. "
+            f"Received: label={label!r}, features={list(features)}"
+        )
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
         while (batch := leases.batch()) is not None:

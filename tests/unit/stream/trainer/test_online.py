@@ -379,6 +379,8 @@ def test_what_cannot_be(site: Site):
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False)
     with pytest.raises(ConfigError, match=r"must be columns of the stream.*Received: \['price'\]"):
         tfhybrid.stream.dataset(leases, features=["price"], label="label")
+    with pytest.raises(ConfigError, match=r"must not be a feature.*Received: label='label'"):
+        tfhybrid.stream.dataset(leases, features=["item", "label"], label="label")
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
         tfhybrid.stream.Leases(site.config, model="ads", batch_size=0)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
