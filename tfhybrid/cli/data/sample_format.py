@@ -122,8 +122,6 @@ def format_of(name: str, **options: Any) -> Any:
     options |= {
         each: options[each].split(",") for each in lists if isinstance(options.get(each), str)
     }
-    if times := options.pop("times", None):
-        options["features"] = [*(options.get("features") or []), *_times(times)]
     options["label"] = _label(options.get("label"), label_kind)
     given = {option: value for option, value in options.items() if value is not None}
     if name not in FORMATS:
@@ -131,6 +129,8 @@ def format_of(name: str, **options: Any) -> Any:
     class_name, module = FORMATS[name]
     kind = getattr(import_module(f"tfhybrid.data.formats.{module}"), class_name)
     fields = {field.name: field for field in dataclasses.fields(kind)}
+    if "times" in given and "features" in fields:
+        given["features"] = [*given.get("features", []), *_times(given.pop("times"))]
     if unknown := given.keys() - fields.keys():
         flags = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(unknown))
         advice = ""

@@ -112,6 +112,7 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
             ("--format", "libfm", "--features", "u", "--missing-key", "1", "--dense", "p"),
             "Files of libfm have no such option. Received: --dense, --missing-key",
         ),
+        (("--format", "criteo", "--times", "at"), "no such option. Received: --times"),
         (
             ("--format", "csv", "--features", "user"),
             "day.csv.gz, column 'user', line 3: expected a key",
