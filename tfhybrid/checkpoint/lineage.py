@@ -25,6 +25,8 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 
 # The steps that each job knows, by directory.
 _steps_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.WeakKeyDictionary()
+# Steps that each job has restored to use, not to train on, by directory.
+_finished: weakref.WeakKeyDictionary[Job, dict[str, int]] = weakref.WeakKeyDictionary()
 
 
 def writer() -> str:
@@ -36,7 +38,9 @@ def writer() -> str:
     return f"job {current_job().name} on {socket.gethostname()}"
 
 
-def note_restored(directory: Location, restored: int | None, steps: list[int]) -> None:
+def note_restored(
+    directory: Location, restored: int | None, steps: list[int], *, continues: bool = True
+) -> None:
     """Records that this job continues from the steps of a directory.
 
     Logs a warning if the directory has later steps than the restored one.
@@ -45,9 +49,18 @@ def note_restored(directory: Location, restored: int | None, steps: list[int]) -
         directory: Directory of the checkpoints.
         restored: Step from which the job continues; `None` if no step was chosen.
         steps: All steps of the directory.
+        continues: Whether training continues. Default true; otherwise the warning waits for a save
+            into the directory.
     """
     _steps_of(directory).update(steps)
-    later = [step for step in steps if restored is not None and step > restored]
+    if not continues and restored is not None:
+        _finished.setdefault(current_job(), {})[_name_of(directory)] = restored
+    elif restored is not None:
+        _warn_of_later(directory, restored, steps)
+
+
+def _warn_of_later(directory: Location, restored: int, steps: list[int]) -> None:
+    later = [step for step in steps if step > restored]
     if later:
         _log.warning(
             "%s has later checkpoints than the restored step %d: %s. A restart or a server would "
@@ -77,6 +90,9 @@ def claim(directory: Location, step: int) -> bool:
         NotInitializedError: No job is running.
     """
     existing = check(directory)
+    restored = _finished.get(current_job(), {}).pop(_name_of(directory), None)
+    if restored is not None:
+        _warn_of_later(directory, restored, existing)
     _steps_of(directory).add(step)
     return step in existing
 
