@@ -39,7 +39,7 @@ loss = keras.losses.BinaryCrossentropy(from_logits=True)
 model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss)
 
 callbacks = [tfhybrid.callbacks.BroadcastVariables(), tfhybrid.callbacks.MetricAverage()]
-model.fit(train, epochs=2, verbose=2, callbacks=callbacks)
+model.fit(train, epochs=2, verbose=2 if tfhybrid.rank() == 0 else 0, callbacks=callbacks)
 scores = tfhybrid.metrics.evaluate(model, test.dataset())
 print(f"test AUC {scores['auc']:.4f}")
 # End of README's part.

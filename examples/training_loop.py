@@ -13,13 +13,13 @@ from tfhybrid.data import Batches, ClickLog, Shard
 
 tfhybrid.init(seed=1)
 keras.utils.set_random_seed(1)
-log = ClickLog({"user": 1_000, "item": 200}, seed=1)
+log = ClickLog({"user": 500, "item": 100}, seed=1, latent_dim=4)
 # Each rank has its own samples here, and not as many as the next.
-mine = log.clicks(tfhybrid.rank() * 500_000, 200_000 - 10_000 * tfhybrid.rank())
-train = Batches(mine, 512, seed=1, shard=Shard(0, 1))
+mine = log.clicks(tfhybrid.rank() * 500_000, 300_000 - 10_000 * tfhybrid.rank())
+train = Batches(mine, 1024, seed=1, shard=Shard(0, 1))
 test = Batches(log.clicks(10_000_000, 20_000), 1024, seed=1, shuffle=False)
 
-table = tfhybrid.TableConfig(dim=8, optimizer=tfhybrid.optimizers.Adam(0.01))
+table = tfhybrid.TableConfig(dim=8, optimizer=tfhybrid.optimizers.Adam(0.02))
 model = tfhybrid.models.deepfm(["user", "item"], table=table, hidden=(32,))
 optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3))
 model.compile(optimizer)  # so that a checkpoint holds the optimizer too

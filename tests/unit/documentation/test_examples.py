@@ -1,4 +1,4 @@
-"""The examples run, and learn."""
+"""The examples and the quick start run, and come close to the best possible AUC."""
 
 from __future__ import annotations
 
@@ -14,26 +14,48 @@ from rich.console import Console
 from tfhybrid.data import ClickLog, IdSpace
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+QUICK_START = EXAMPLES.parent / "docs" / "quick_start.md"
+
+
+def assert_close_to_the_best(last_line: str) -> None:
+    """Asserts that a model went 0.95 of the way from guessing to the best possible AUC."""
+    reached, best = re.fullmatch(
+        r"test AUC (0\.\d{4}); the best possible is (0\.\d{4})", last_line
+    ).groups()
+    # A model may order the ties of the true probabilities better than by chance, by chance.
+    assert 0.95 < (float(reached) - 0.5) / (float(best) - 0.5) < 1.02
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("example", "auc"), [("train_from_files.py", 0.69), ("training_loop.py", 0.73)]
-)
-def test_it_reaches_what_it_can(example, auc, tmp_path, python):
+@pytest.mark.parametrize("example", ["train_from_files.py", "training_loop.py"])
+def test_it_reaches_what_it_can(example, tmp_path, python):
     run = python.run(str(EXAMPLES / example), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert float(re.search(r"test AUC ([\d.]+)", run.stdout.splitlines()[-1])[1]) > auc
+    assert_close_to_the_best(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.timeout(300)
+def test_the_quick_start_prints_what_it_says(tmp_path, python):
+    (block,) = re.findall(r"```python\n(.*?)```", QUICK_START.read_text(), re.DOTALL)
+    (tmp_path / "train.py").write_text(block)
+    run = python.run(str(tmp_path / "train.py"), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    last_line = run.stdout.splitlines()[-1]
+    assert_close_to_the_best(last_line)
+    (shown,) = re.findall(r"`(test AUC .*?)`", QUICK_START.read_text())
+    assert last_line[: len("test AUC 0.78")] == shown[: len("test AUC 0.78")]
+    assert last_line[-6:] == shown[-6:]
+    assert (tmp_path / "exported" / "click_model" / "1").is_dir()
 
 
 @pytest.mark.timeout(300)
 def test_the_job_that_may_be_killed_resumes(tmp_path, python):
-    for begun_at in (0, 4):  # all epochs, and then none
+    for trained in ([0, 1], []):  # all epochs, and then none
         run = python.run(str(EXAMPLES / "restartable.py"), str(tmp_path / "saved"), cwd=tmp_path)
         assert run.returncode == 0, run.stderr
-        trained, auc = re.search(r"trained epochs (\[.*\]): test AUC (.+)", run.stdout).groups()
-        assert trained == str([*range(begun_at, 4)])
-        assert float(auc) > 0.74
+        *_, epochs, last_line = run.stdout.splitlines()
+        assert epochs == f"trained epochs {trained}"
+        assert_close_to_the_best(last_line)
 
 
 @pytest.mark.timeout(300)
