@@ -379,7 +379,8 @@ def _quick_parser(column: Column, type_: tf.DType | None) -> Any:
     bounded = column.low is not None or column.high is not None
     if column.length != 1 or (missing is not None and (bounded or not fits)):
         return _parser(column, type_)
-    return tf.io.FixedLenFeature([], _parser(column, type_).dtype, missing)
+    default = int(missing) if type_ == tf.int64 and missing is not None else missing
+    return tf.io.FixedLenFeature([], _parser(column, type_).dtype, default)
 
 
 def _parsed_values(parsed: dict[str, Any], column: Column) -> _Values | _Hashed:

@@ -164,3 +164,10 @@ def test_a_first_record_may_lack_every_feature(write):
     batches = FileBatches(data, path, 2, seed=1, shuffle=False, shard=Shard(0, 1))
     (clicks,) = batches.batches()
     assert clicks.features["city"].tolist() == [-1, int(string_keys(["Ulm"])[0])]
+
+
+def test_missing_numbers_among_integers(write):
+    path = write([{"age": [30]}, {"age": []}])
+    for missing in (0.0, -1.0, 0.5):
+        clicks = TFRecord([], dense=["age"], missing_value=missing).read(path)
+        assert clicks.dense["age"].tolist() == [30, missing]
