@@ -41,6 +41,8 @@ from tfhybrid.values import Column, Reason, check
 _logger = logging.getLogger("tfhybrid.data")
 UNIT_RECORDS = 1 << 15
 LOOKED_AT_FOR_TYPES = 100
+# TensorFlow quotes a record that it cannot parse, and fails to decode what it has quoted.
+_NO_EXAMPLE = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
 
 
@@ -153,7 +155,7 @@ class TFRecord(Format):
             # A call for all files costs a twentieth of looking at each in Python.
             if parsers:
                 tf.io.parse_example([record for _, record in firsts], parsers)
-        except tf.errors.InvalidArgumentError:
+        except _NO_EXAMPLE:
             parsers = {}
         for path, record in firsts if len(parsers) < len(self._open) else firsts[:1]:
             self._types.add(path, self._shown(kinds_in([record], self._open)))
@@ -355,7 +357,7 @@ def _values_of(
         parsers = {column.name: parser_of(column, types.get(column.name)) for column in every}
         try:
             parsed = tf.io.parse_example(serialized, parsers)
-        except tf.errors.InvalidArgumentError:
+        except _NO_EXAMPLE:
             continue  # a feature is absent, has several values or another type
         return functools.partial(_parsed_values, parsed)
     return None

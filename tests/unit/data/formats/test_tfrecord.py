@@ -171,3 +171,22 @@ def test_missing_numbers_among_integers(write):
     for missing in (0.0, -1.0, 0.5):
         clicks = TFRecord([], dense=["age"], missing_value=missing).read(path)
         assert clicks.dense["age"].tolist() == [30, missing]
+
+
+@pytest.mark.parametrize(
+    "record", [b"\xff\xd8\xff\xe0 an image", b"{}", b"\x0a\x04\xf5\xdc\xaf\xb2"]
+)
+def test_a_record_of_another_kind_is_a_bad_row(tmp_path, record):
+    example = tf.train.Example()
+    example.features.feature["label"].int64_list.value.append(1)
+    path = tmp_path / "part.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(record)
+        writer.write(example.SerializeToString())
+    with pytest.raises(DataError, match=r"record 0: expected a tf\.train\.Example\. Received: b"):
+        TFRecord([]).read(path)
+    batches = FileBatches(
+        TFRecord(["user"], missing_key=-1), path, 2, seed=1, bad_rows="skip", shard=Shard(0, 1)
+    )
+    (clicks,) = batches.batches()
+    assert clicks.label.tolist() == [1]
