@@ -129,7 +129,7 @@ class TFRecord(Format):
         twin = copy.copy(self)
         object.__setattr__(twin, "_types", types)
         object.__setattr__(twin, "_firsts", [])
-        object.__setattr__(twin, "_searched", set())
+        object.__setattr__(twin, "_searched", {})
         return twin
 
     @override
@@ -211,10 +211,13 @@ class TFRecord(Format):
             for column in (*self._keys, *self._dense)
             if column.length is None or column.missing is not None
         }
-        absent = optional - kinds.keys() - (self._searched or set())
-        if self._searched is None or not absent:
+        searched = self._searched
+        if searched is None or not optional - kinds.keys() - searched.keys():
             return
-        self._searched.update(absent)
+        # setdefault is atomic: of several threads, one searches for a feature.
+        absent = {
+            name for name in optional - kinds.keys() if searched.setdefault(name, unit) is unit
+        }
         in_unit = kinds_in(serialized.numpy(), sorted(absent))
         if absent := absent - in_unit.keys():
             _logger.warning(
