@@ -61,7 +61,7 @@ def array_names(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _parquet(path: Path) -> Iterator[Any]:
-    """Opens a Parquet file.
+    """Opens a Parquet file, whose pages are compared with their checksums as far as they have any.
 
     Raises:
         DataError: The file is damaged, or is not a Parquet file. Raised by reads in the block, too.
@@ -70,9 +70,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the system, such as a missing file; that of a damaged page has no number
         raise DataError(f"{path} cannot be read as Parquet: {error}") from error

@@ -343,6 +343,19 @@ def test_files_of_another_kind_are_refused(table, tmp_path, source) -> None:
         table.load(source(tmp_path / "rows"))
 
 
+def test_checksums_of_parquet_pages_are_compared(table, tmp_path) -> None:
+    path = tmp_path / "rows.parquet"
+    columns = {"key": [7, 0x1122334455667788], "embedding": EMBEDDINGS[:2].tolist()}
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    pyarrow.parquet.write_table(pa.table(columns), path, write_page_checksum=True, **options)
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes.fromhex("8877665544332211"))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"rows\.parquet cannot be read as Parquet: .*(?i:crc)"):
+        table.load(ParquetRows(path))
+    assert table.rows == 0
+
+
 def test_files_that_tfra_wrote_are_read() -> None:
     """tfra/write.py says how they were made."""
     source = TfraRows(Path(__file__).with_name("tfra"), "item_mht_1of1_rank0_size1")
