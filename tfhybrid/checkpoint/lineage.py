@@ -6,6 +6,7 @@ from another job, or from a run that this job does not continue. Used on rank 0 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
@@ -23,10 +24,17 @@ CURSOR = "checkpoint"  # name of the cursor that tracks the changed rows for del
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-# The steps that each job knows, by directory.
-_steps_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.WeakKeyDictionary()
-# Steps that each job has restored to use, not to train on, by directory.
-_finished: weakref.WeakKeyDictionary[Job, dict[str, int]] = weakref.WeakKeyDictionary()
+
+@dataclasses.dataclass
+class _History:
+    """Steps of a directory that a job saved or found there, and the one it continues from."""
+
+    steps: set[int] = dataclasses.field(default_factory=set)
+    restored: int | None = None
+
+
+# Histories of the directories of each job, by name.
+_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, _History]] = weakref.WeakKeyDictionary()
 
 
 def writer() -> str:
@@ -38,25 +46,20 @@ def writer() -> str:
     return f"job {current_job().name} on {socket.gethostname()}"
 
 
-def note_restored(
-    directory: Location, restored: int | None, steps: list[int], *, continues: bool = True
-) -> None:
+def note_restored(directory: Location, restored: int | None, steps: list[int]) -> None:
     """Records that this job continues from the steps of a directory.
 
-    Logs a warning if the directory has later steps than the restored one.
+    If the directory has later steps than the restored one, the job's next `check` or `claim` of the
+    directory logs a warning: a job that only evaluates has no need of it.
 
     Args:
         directory: Directory of the checkpoints.
         restored: Step from which the job continues; `None` if no step was chosen.
         steps: All steps of the directory.
-        continues: Whether training continues. Default true; otherwise the warning waits for a save
-            into the directory.
     """
-    _steps_of(directory).update(steps)
-    if not continues and restored is not None:
-        _finished.setdefault(current_job(), {})[_name_of(directory)] = restored
-    elif restored is not None:
-        _warn_of_later(directory, restored, steps)
+    history = _history_of(directory)
+    history.steps.update(steps)
+    history.restored = restored
 
 
 def _warn_of_later(directory: Location, restored: int, steps: list[int]) -> None:
@@ -90,10 +93,7 @@ def claim(directory: Location, step: int) -> bool:
         NotInitializedError: No job is running.
     """
     existing = check(directory)
-    restored = _finished.get(current_job(), {}).pop(_name_of(directory), None)
-    if restored is not None:
-        _warn_of_later(directory, restored, existing)
-    _steps_of(directory).add(step)
+    _history_of(directory).steps.add(step)
     return step in existing
 
 
@@ -120,6 +120,10 @@ def check(directory: Location) -> list[int]:
             "anew with Checkpoint(directory, fresh=True), which moves them aside; or choose "
             "another directory"
         )
+    history = _history_of(directory)
+    if history.restored is not None:
+        _warn_of_later(directory, history.restored, existing)
+        history.restored = None
     return existing
 
 
@@ -168,16 +172,16 @@ def move_aside(directory: Location) -> None:
 
 
 def _foreign(directory: Location, existing: list[int]) -> list[int]:
-    mine = _directories().get(_name_of(directory), set())
-    return [step for step in existing if step not in mine]
+    history = _directories().get(_name_of(directory), _History())
+    return [step for step in existing if step not in history.steps]
 
 
-def _steps_of(directory: Location) -> set[int]:
-    return _directories().setdefault(_name_of(directory), set())
+def _history_of(directory: Location) -> _History:
+    return _directories().setdefault(_name_of(directory), _History())
 
 
-def _directories() -> dict[str, set[int]]:
-    return _steps_of_jobs.setdefault(current_job(), {})
+def _directories() -> dict[str, _History]:
+    return _of_jobs.setdefault(current_job(), {})
 
 
 def _name_of(directory: Location) -> str:

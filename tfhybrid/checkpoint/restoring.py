@@ -126,7 +126,7 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
             "No checkpoint is pinned as the best. Train with callbacks.Checkpoint(directory, "
             f"monitor=...) to pin one. Received: {os.fspath(directory)}"
         )
-    return restore_checkpoint(model, directory, step=record.step, continues=False).position
+    return restore(model, directory, step=record.step)
 
 
 class Restored(NamedTuple):
@@ -149,7 +149,6 @@ def restore_checkpoint(
     tables: Collection[str] | None = None,
     weights: bool = True,
     track: bool = False,
-    continues: bool = True,
 ) -> Restored:
     """Restores a checkpoint and can prepare a delta (changed rows) on it; every rank must call it.
 
@@ -161,8 +160,6 @@ def restore_checkpoint(
         tables: Names of the tables to restore. Default: all.
         weights: Whether to restore the dense weights and their optimizer, too. Default: yes.
         track: Whether to track changed rows from now on. Default: no.
-        continues: Whether training continues from there. Default: yes; otherwise a warning about
-            later steps waits for a save into the directory.
 
     Returns:
         The position at which training continues, and the base for the next delta.
@@ -182,8 +179,7 @@ def restore_checkpoint(
     whole = step is None and tables is None and weights
     position = kept_model.resume(model, whole=whole)
     if distributed.rank() == 0:
-        restored_step = step if position is None else None
-        lineage.note_restored(path, restored_step, existing, continues=continues)
+        lineage.note_restored(path, step if position is None else None, existing)
     if position is not None:
         broken_epoch.note(model, position)
         return Restored(position, None)

@@ -64,9 +64,7 @@ class Trained:
 class GradientSink(Protocol):
     """Receiver of the gradients of a job with one rank, in place of the weights."""
 
-    def take(
-        self, trained: Trained, contribution: Contribution, dense: Sequence[tf.Tensor]
-    ) -> None:
+    def take(self, trained: Trained, contribution: Contribution, dense: list[tf.Tensor]) -> None:
         """Takes the gradients of a step. Called while the graph of the step is traced.
 
         Args:
@@ -104,7 +102,7 @@ class DistributedStep:
     ) -> None:
         if on_nonfinite not in ON_NONFINITE:
             raise ConfigError(
-                f"on_nonfinite must be one of {ON_NONFINITE}. Received: {on_nonfinite!r}"
+                f"Expected on_nonfinite in {ON_NONFINITE}. Received: {on_nonfinite!r}"
             )
         if not isinstance(micro_batch_count, int) or micro_batch_count < 1:
             raise ConfigError(
@@ -113,8 +111,8 @@ class DistributedStep:
             )
         if update not in UPDATES or (update == "pass" and micro_batch_count > 1):
             raise ConfigError(
-                f"update must be one of {UPDATES}. With 'pass', backward_passes_per_step must be "
-                "1, because the passes of the data determine the batches of a step. "
+                f"update must be one of {UPDATES}, and backward_passes_per_step 1 with 'pass': the "
+                "passes of the data determine the batches of a step. "
                 f"Received: update={update!r}, backward_passes_per_step={micro_batch_count!r}"
             )
         dense_step.check_way(dense)

@@ -360,25 +360,22 @@ class Table:
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
 
-        Every rank must call it. The leader of each host loads, and all ranks wait for all leaders.
-        Where loading fails, the table is empty afterwards.
+        Every rank must call it and waits for the leaders, which load. A failure empties the table.
 
         Args:
-            source: Binary file of records, or a source of `tfhybrid.checkpoint`:
-                `ArrayRows`, `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
+            source: Binary file of records, or one of `tfhybrid.checkpoint`: `ArrayRows`,
+                `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
             The number of rows on this host.
 
         Raises:
-            CorruptFileError: A binary file is truncated, has duplicate keys, or an embedding in it
-                is not finite.
-            DataError: Another source is malformed, does not fit the table, has a bad row, which the
-                message names, or has duplicate keys.
-            ConfigError: The table has rows, which then stay; the records of a binary file do not
-                fit the table; or the ranks are in different calls.
-            StoreError: A binary file is missing, memory or disk is full, or the leader of this or
-                another host could not load.
+            CorruptFileError: A binary file is truncated, or has duplicate keys or infinite numbers.
+            DataError: Another source is malformed, or does not fit the table, or has duplicate keys
+                or a bad row, which the message names.
+            ConfigError: The table has rows, which then stay; a binary file does not fit the table;
+                or the ranks are in different calls.
+            StoreError: A binary file is missing, space ran out, or another leader could not load.
             OSError: The file of another source is missing.
 
         Example:

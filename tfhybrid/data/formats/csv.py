@@ -150,8 +150,8 @@ class Csv(Text):
 
 _SPELLING = (
     "a key, a whole number of int64 without a point (put columns of other ids into strings=, where "
-    "7 and 7.0 have different keys, and columns of several keys into lists=; a Column with the role "
-    "'time' reads times)"
+    "7 and 7.0 have different keys, columns of several keys into lists=, and times into a Column "
+    "with the role 'time')"
 )
 
 

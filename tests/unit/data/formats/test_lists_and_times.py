@@ -105,7 +105,7 @@ def test_an_empty_field_of_csv_is_a_missing_time(tmp_path: Path) -> None:
         (Column("x", "time", length=None), "2026-11-27|x", r"times in ISO 8601 separated by '\|'"),
         (Column("x", length=2), "1|2|3", "a list of 2, each a key"),
         (Column("x", length=None), "1|y", "whole numbers separated by .* in strings= too"),
-        ("x", "2026-11-27", "Column with the role 'time' reads times"),
+        ("x", "2026-11-27", "times into a Column with the role 'time'"),
     ],
 )
 def test_a_malformed_field_of_csv_is_told_what_it_should_be(
