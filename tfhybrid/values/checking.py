@@ -81,6 +81,8 @@ def check(
         return _other_shape(column, rows, hash_strings)
     ruled = _ruled(column, rows, hash_strings)
     if rows.lengths is None:
+        if ruled.codes is None and rows.odd is None:
+            return _all_good(ruled.values, rows.size)
         return _checked(ruled.values, None, _row_codes(rows, ruled.codes))
     codes = _row_codes(rows, _by_row(rows, ruled.codes))
     if column.length is None:
@@ -171,6 +173,12 @@ def _row_codes(rows: CellRows, codes: np.ndarray | None) -> np.ndarray:
     if rows.odd is not None:
         codes = np.where(rows.odd, Reason.KIND, codes).astype(np.uint8)
     return codes
+
+
+def _all_good(values: np.ndarray, size: int) -> Checked:
+    """Returns the result of good rows of one value, in which mask and reasons are one array."""
+    codes = np.zeros(size, np.uint8)
+    return Checked(values, None, codes.view(np.bool_), codes)
 
 
 def _checked(values: np.ndarray, lengths: np.ndarray | None, codes: np.ndarray) -> Checked:
