@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import tensorflow as tf
 
 from tfhybrid.cli.data import conversion
 from tfhybrid.data import Criteo, FileBatches, Shard
 from tfhybrid.data.archives import unpacked
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.stream.queues.rows import encode
 
 FORMAT = Criteo(bucketize=True)
 FEATURES = [f"I{i}" for i in range(1, 14)] + [f"C{i}" for i in range(1, 27)]
@@ -32,6 +38,15 @@ def write(folder: Path, copies: int) -> dict[str, Path]:
     conversion.convert(FORMAT, files["tsv"], files["parquet"], lambda size: None)
     _write_keys(files)
     return files
+
+
+def records(parquet: Path) -> dict[str, tuple[Record, RowColumns]]:
+    """Returns the first 1,000 samples of the Parquet file as records of a stream, by encoding."""
+    table = pa.parquet.read_table(parquet).slice(0, 1000).combine_chunks()
+    columns = RowColumns.of(pa.schema([field.with_nullable(False) for field in table.schema]))
+    (batch,) = table.to_batches()
+    text = json.dumps(table.to_pylist()).encode()
+    return {"stream, Arrow": (encode(batch), columns), "stream, JSON": (Record(text), columns)}
 
 
 def _write_keys(files: dict[str, Path]) -> None:

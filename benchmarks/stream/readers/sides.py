@@ -56,15 +56,24 @@ def _batched(samples: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
     return shuffled.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
 
+# The formats of tfhybrid, by side.
+FORMATS: dict[str, Format] = {
+    "Parquet": Parquet(FEATURES),
+    "TFRecord": TFRecord(FEATURES),
+    "Criteo": FORMAT,
+    "Csv": Csv(FEATURES),
+    "Libfm": Libfm(FEATURES),
+}
+
 # Format of the file, and what reads it.
 SIDES: dict[str, tuple[str, Callable[[Path], tf.data.Dataset]]] = {
-    "Parquet": ("parquet", ours(Parquet(FEATURES))),
+    "Parquet": ("parquet", ours(FORMATS["Parquet"])),
     "Parquet, tensorflow-io": ("parquet", tfio_parquet),
-    "TFRecord": ("tfrecord", ours(TFRecord(FEATURES))),
+    "TFRecord": ("tfrecord", ours(FORMATS["TFRecord"])),
     "TFRecord, tf.data": ("tfrecord", tf_record),
-    "Criteo": ("tsv", ours(FORMAT)),
+    "Criteo": ("tsv", ours(FORMATS["Criteo"])),
     "Criteo, tf.data": ("tsv", tf_text),
-    "Criteo, .gz": ("tsv.gz", ours(FORMAT)),
-    "Csv": ("csv", ours(Csv(FEATURES))),
-    "Libfm": ("libfm", ours(Libfm(FEATURES))),
+    "Criteo, .gz": ("tsv.gz", ours(FORMATS["Criteo"])),
+    "Csv": ("csv", ours(FORMATS["Csv"])),
+    "Libfm": ("libfm", ours(FORMATS["Libfm"])),
 }
