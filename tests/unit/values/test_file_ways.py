@@ -5,8 +5,6 @@ tests/unit/data/formats/test_ways_in.py sends texts as people write them; here a
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -132,7 +130,7 @@ def feature(value: Any) -> tf.train.Feature:
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("unit_bytes", [1, 120, 1 << 24])
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.bz2"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4"])
 def test_csv(tmp_path: Path, monkeypatch: Any, suffix: str, unit_bytes: int, rows: int) -> None:
     monkeypatch.setattr(text, "UNIT_BYTES", unit_bytes)
     table, _ = drawn(WAYS["`Csv`"], SAMPLE, rows + unit_bytes, rows)
@@ -151,13 +149,14 @@ def field(value: Any) -> str:
 
 
 def packed(path: Path, content: str) -> Path:
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
-    path.write_bytes(pack(content.encode()))
+    codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}.get(path.suffix)
+    with pa.output_stream(path, compression=codec) as stream:
+        stream.write(content.encode())
     return path
 
 
 @pytest.mark.parametrize("rows", SIZES)
-@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst", ".lz4"])
 def test_libfm(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int) -> None:
     monkeypatch.setattr(text, "UNIT_BYTES", 60)
     format_, columns = FORMATS["`Libfm`"]
