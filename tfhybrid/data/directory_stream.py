@@ -111,13 +111,18 @@ class DirectoryStream:
         self._closed.set()
 
     def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
-        """Yields the batches of `dataset` as tables; waits for files that are not there yet.
+        """Yields this rank's batches as tables, and waits for files that are not there yet.
+
+        The iteration ends with the stream (`_END`), or when `close` is called. Starting another one
+        resets `position`.
 
         Args:
             start: Position to start from. Defaults to the first file of the directory.
 
         Raises:
-            DataError: During the iteration: the contract is violated, or a file is malformed.
+            DataError: During the iteration: the producer violated the contract of the class, a file
+                is malformed or has other columns than the first one, the file of `start` is
+                missing, or the stream ended before the row of `start`.
             OSError: During the iteration: a file cannot be read.
         """
         return (batch for batch in self._poll(start) if batch is not None)
@@ -125,8 +130,9 @@ class DirectoryStream:
     def dataset(self, start: StreamPosition | None = None) -> tf.data.Dataset:
         """Returns the batches from a position on. Waits for the first file to know its columns.
 
-        If the contract is violated or a file is malformed, the iteration ends with a
-        `tf.errors.InvalidArgumentError` that contains the message of the `DataError`.
+        If `batches` would raise an error, the iteration ends with an error of TensorFlow that
+        contains its message: `tf.errors.InvalidArgumentError` for a `DataError`,
+        `tf.errors.UnknownError` for an `OSError`.
 
         Args:
             start: Position to start from. Defaults to the first file of the directory.

@@ -51,10 +51,13 @@ class IdSpace:
             )
 
     def popularity_ranks(self, uniform: np.ndarray) -> np.ndarray:
-        """Returns the popularity ranks at quantiles, int64 of the same shape; 0 is the top rank.
+        """Returns the popularity ranks of ids, given their quantiles: int64 of the same shape.
+
+        0 is the rank of the most frequent id. `ClickLog` decides which id has which rank.
 
         Args:
-            uniform: Quantiles in [0, 1); uniform random numbers give random ids.
+            uniform: Quantiles of the distribution, floats in [0, 1); not checked. Uniform random
+                numbers give ranks with the frequencies of this space.
         """
         power = 1.0 - self.exponent
         top = np.log1p(self.keys)
@@ -65,10 +68,13 @@ class IdSpace:
         return np.clip(x.astype(np.int64) - 1, 0, self.keys - 1)
 
     def probability(self, ranks: np.ndarray) -> np.ndarray:
-        """Returns the probability that an id has a given popularity rank, float64 `ranks.shape`.
+        """Returns how frequent the ids of given popularity ranks are, float64 `ranks.shape`.
 
         Args:
-            ranks: Popularity ranks, from 0, the most popular.
+            ranks: Popularity ranks, from 0 (the most frequent id) to `keys - 1`; not checked.
+
+        Returns:
+            For each rank, the probability that a sample has the id of this rank.
         """
         power = 1.0 - self.exponent
         ratio = np.log1p(1.0 / (ranks + 1.0))

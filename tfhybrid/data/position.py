@@ -48,10 +48,12 @@ class Position(_EpochStep):
         return self.step == 0 and not (self.data or {}).get("before")
 
     def advanced(self, steps: int) -> Position:
-        """Returns the position that is some steps later in the same epoch and the same data.
+        """Returns a position with `steps` added to `step`, and the same `epoch` and `data`.
+
+        It does not know the length of an epoch, and never continues in the next one.
 
         Args:
-            steps: Number of further batches that have been used.
+            steps: Number of batches used since this position.
         """
         return Position(self.epoch, self.step + steps, self.data)
 

@@ -178,8 +178,8 @@ class ResumableBatches(FitData):
 
         Raises:
             ConfigError: There is no such position.
-            tf.errors.InvalidArgumentError: During the iteration: a file is damaged. Contains the
-                message of the `DataError`.
+            tf.errors.InvalidArgumentError: During the iteration: a file is damaged (`DataError`).
+            tf.errors.UnknownError: During the iteration: a file cannot be read (`OSError`).
         """
         self._check_position(epoch, step)
         static = self._steps.batch_size if self._steps.drop_remainder else None

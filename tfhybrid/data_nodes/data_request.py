@@ -13,7 +13,7 @@ class DataRequest:
 
     Args:
         function: Name of the function of the script that makes the data set.
-        arguments: Arguments of that function after the shard; JSON can represent them.
+        arguments: Arguments of that function after the shard, of types that `json.dumps` accepts.
         divide_by: Division of the work among data nodes, `BY_BATCH` or `BY_FILE` (see `Reading`).
         trains: Whether the batches are trained.
         delivery: Delivery of the rows: `PULL`, `NOTIFY` or `PUSH` (see `SentKeys`).

@@ -17,9 +17,10 @@ KINDS = ("click", "number", "class")
 class Label:
     r"""A column of labels.
 
-    A reader accepts the name of a column, whose labels are clicks, or a `Label`, or several of
-    either. Several columns become a dictionary, as Keras expects for a model with outputs of these
-    names.
+    The argument `label` of a reader is a `Label`, or the name of a column of clicks; or a list of
+    these. A list gives a dictionary of labels by column name, as Keras expects for a model with
+    outputs of these names. Reading raises `DataError` if the column has a value that its kind does
+    not allow.
 
     Args:
         column: Name of the column in the files.
@@ -28,12 +29,13 @@ class Label:
             `SparseCategoricalCrossentropy`.
         positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
             column must contain 0 and 1.
-        names: Names of the classes: the column contains strings, and a class is the index of its
-            name. By default the column contains the classes.
+        names: Names of the classes, with `kind="class"`: the column contains these strings, and a
+            label is the index of its string. By default the column contains the numbers of the
+            classes.
 
     Raises:
-        ConfigError: The kind is unknown, another argument does not apply to it, or two classes have
-            the same name.
+        ConfigError: The kind is unknown, `positive` or `names` does not apply to it, or two classes
+            have the same name.
 
     Example:
 
@@ -108,7 +110,7 @@ def labels_of(spec: LabelSpec, positive: float | None) -> list[Label]:
 def gathered(
     spec: LabelSpec, positive: float | None, read: Callable[[Label], np.ndarray]
 ) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns the labels of a reader: an array, or a dictionary by column for several.
+    """Returns the labels of a reader: an array, or for a list a dictionary of arrays by column.
 
     Args:
         spec: Argument `label` of the reader.

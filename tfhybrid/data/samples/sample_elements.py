@@ -17,7 +17,7 @@ Element = tuple[dict[str, np.ndarray | tf.RaggedTensor], Labels]
 
 
 def element(clicks: Clicks) -> Element:
-    """Returns a table of b samples as `({feature: [b, length], dense: [b, width]}, label [b, 1])`.
+    """Converts a table of b samples to `({feature: [b, length], dense: [b, width]}, label [b, 1])`.
 
     A ragged feature is a `tf.RaggedTensor` `[b, None]`. Several labels are a dictionary.
     """
@@ -30,12 +30,20 @@ def dataset_of(
     example: Clicks,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of generated elements.
+    """Returns a dataset of the batches that a Python iterator yields.
 
     Args:
-        elements: Function that returns an iterator over the elements; called in each epoch.
-        example: Table with the columns of every element; its samples are not used.
-        batch_size: Static batch dimension; `None` (default) if it varies.
+        elements: Function that returns a new iterator over the batches, as `element` returns them.
+            It is called at the start of each iteration of the dataset, on a thread of TensorFlow.
+        example: Table whose columns have the names, types and widths of every batch; its samples
+            are not used.
+        batch_size: Number of samples in every batch; `None` (default) if it varies.
+
+    Raises:
+        tf.errors.InvalidArgumentError: During the iteration: `elements` or its iterator raised a
+            `DataError` or another `ValueError`, or a batch does not fit `example` or `batch_size`.
+        tf.errors.UnknownError: During the iteration: they raised an error of another type, such as
+            `OSError`.
     """
 
     def spec(column: np.ndarray | Ragged) -> tf.TypeSpec:

@@ -95,10 +95,10 @@ class Steps:
         return full + (left >= self.size and not self.drop_remainder)
 
     def bounds(self, step: int) -> tuple[int, int]:
-        """Returns the range of samples of a step over all ranks: the first, and one past the last.
+        """Returns the range of a step's global batch: the first sample, and one past the last.
 
         Args:
-            step: Number of the step, from 0.
+            step: Number of the step, from 0 to `count - 1`; not checked.
         """
         global_batch = self.batch_size * self.size
         begin = step * global_batch
