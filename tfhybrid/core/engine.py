@@ -66,7 +66,7 @@ class Engine:
 
     @property
     def other_owners(self) -> list[int]:
-        """The other hosts that own rows of sharded tables: embedding nodes, if there are any."""
+        """Numbers of the other owners of sharded tables: hosts, or embedding nodes behind them."""
         ranked = max(self.hosts) + 1
         if self.nodes:
             return [host for host in range(ranked, ranked + self.nodes) if host != self.host]

@@ -236,20 +236,24 @@ class TableWriter:
 
     @remote
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        """Writes a part of the frozen rows as safetensors.
+        """Writes a part of the frozen rows to a new safetensors file.
 
-        Several threads may write parts at the same time, during steps too.
+        Several threads may write parts at the same time, during steps too. The owner of the rows
+        writes the file: this process, or the embedding node that has them.
 
         Args:
-            part: Number of the part, from 0. Each part can be written once.
-            path: Path of a new file; `None` writes nothing.
+            part: Number of the part, from 0 to `FrozenTable.parts - 1`. Each part can be written or
+                described once.
+            path: Path of the file, which must not exist; `None` to describe the file without
+                writing it.
 
         Returns:
-            Description of the file, also if none was written.
+            Description of the file.
 
         Raises:
-            OutOfSpaceError: The disk is full. No file is left behind.
-            StoreError: The file cannot be written, or the table is not frozen.
+            OutOfSpaceError: This process writes the file, and the disk is full. No file is left.
+            StoreError: The file exists or cannot be written, or the table is not frozen; or the
+                embedding node that writes the file is gone or has a full disk.
         """
         struct = native.TableFileStruct()
         file = None if path is None else os.fsencode(path)
