@@ -46,24 +46,30 @@ def resume(
 ) -> Position | None:
     """Restores a model and makes `fit` begin where the job stopped; every rank must call it.
 
-    A model that was restored before and not trained since is not restored again.
+    Call it in `on_train_begin`. A model that this job has restored and not trained since is not
+    restored again. A model that this job has trained, but has neither saved to the manager's
+    directory nor restored from it, is overwritten by the newest checkpoint there.
 
     Args:
-        model: Model that `fit` trains.
+        model: Model that `fit` trains, compiled with a `tfhybrid.DistributedOptimizer`.
         manager: Manager of the checkpoints.
-        data: Data that `fit` reads; `None` if it cannot be told where to begin.
+        data: Data that `fit` reads. `None` if `fit` reads data that cannot begin at a position,
+            which is an error unless this function returns `None`.
         memory: Whether the job must be able to resume from memory.
 
     Returns:
-        The position at which `fit` begins; `None` if it begins as its arguments say, because the
-        job has trained already.
+        The position at which `fit` begins: the start of epoch 0 if there is no checkpoint. `None`
+        if this job has already saved to the manager's directory or restored from it, and has
+        trained the model or finished the epoch since: then nothing is restored, and `fit` begins
+        at the epoch that its arguments say.
 
     Raises:
-        ConfigError: On all ranks: the data cannot begin there, or the job was not started with
-            `resume="memory"` although `memory` is true.
+        ConfigError: On all ranks: the data cannot begin at the position, or the job was not started
+            with `resume="memory"` although `memory` is true.
         CheckpointError: On all ranks: the checkpoint cannot be restored.
         StoreError: On all ranks: a table cannot be opened, or a rank has no memory for its state.
-        OSError: The directory cannot be read.
+            Also on ranks that did not fail, if reading a file of the data failed on others.
+        OSError: The directory, or a file of the data, cannot be read.
     """
     if memory:
         kept_model.require_kept()
