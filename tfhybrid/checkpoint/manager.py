@@ -189,7 +189,8 @@ class CheckpointManager:
             step: Step of the checkpoint. Default: the newest.
 
         Returns:
-            The position at which training continues.
+            The position at which training continues: the saved one, or `Position(0, 0)` if there
+            is no checkpoint and `step` is not given.
 
         Raises:
             CheckpointError: On all ranks, if it cannot be restored. Nothing was changed, unless
