@@ -233,10 +233,13 @@ def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
 
 
 def as_dict(reading: Reading) -> dict[str, dict[str, float]]:
-    """Returns a reading as JSON for a message: values by the name of the metric and the label.
+    """Converts a reading to dictionaries for a message: one for each metric, by its name.
 
     Args:
         reading: Metrics with at most one label.
+
+    Returns:
+        The values of each metric by the value of its label, which is `""` without a label.
     """
     return {
         metric.name: {str(label): each for label, each in values.items()}
@@ -247,12 +250,12 @@ def as_dict(reading: Reading) -> dict[str, dict[str, float]]:
 def from_dict(
     fields: Mapping[str, Mapping[str, float]],
 ) -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics of online training in the JSON of `as_dict`.
+    """Yields the metrics of online training that `as_dict` put into a message.
 
     Skips metrics that this version lacks.
 
     Args:
-        fields: Values by the name of the metric and the label.
+        fields: Result of `as_dict`.
 
     Yields:
         A metric, and its values by label.

@@ -31,13 +31,13 @@ class PublishRules:
     Args:
         folder: Folder of the publications, or a URL that TensorFlow can write to.
         seconds: Time between two publications, in seconds. Default 600.
-        rows: Number of trained samples after which to publish earlier. Default: `None`, by time
+        rows: Number of trained rows after which to publish earlier. Default: `None`, by time
             alone.
         deltas: Maximum number of deltas after a base. Default 24.
         keep: Number of chains to keep, for late readers and for rollbacks. Default 2, minimum 1.
         auc_drop: Maximum fall of the AUC below that of the previous publication, from 0 to 1;
             weights that fall further are withheld. Default: `None`, no limit.
-        auc_rows: Minimum number of samples in an AUC that decides this. Default 1000.
+        auc_rows: Minimum number of rows in an AUC that decides this. Default 1000.
 
     Raises:
         ConfigError: A number is out of range.
@@ -210,7 +210,7 @@ class Publisher:
             return publication
 
     def status(self) -> dict[str, Any]:
-        """Returns figures by name: this process's counts and bytes, and the last publication's.
+        """Returns figures by name: totals of this process, and those of the last publication.
 
         `number`, `version` and `last_bytes` are `None` before there is a publication. `auc` is the
         one that the next publication is compared with, `None` if there is none.

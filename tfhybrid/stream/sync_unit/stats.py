@@ -15,15 +15,17 @@ from tfhybrid.stream.sync_unit.target_model import TargetModel
 def stream_stats(
     models: Mapping[str, TargetModel], publishers: Mapping[str, Publisher]
 ) -> dict[str, dict[str, float]]:
-    """Records the metrics of a sync unit in this process's registry, and returns them. Thread-safe.
+    """Records the metrics of target models and publishers, and returns those of online training.
+
+    They are recorded in the registry of this process (`monitoring.metrics`). Thread-safe.
 
     Args:
         models: Target models by name.
-        publishers: Publishers by the name of their model; a model need not have one.
+        publishers: Publishers by the name of their model. A model may have none.
 
     Returns:
-        Values by the name of the metric and the label, which is a model or a queue: all metrics of
-        online training that this process has recorded.
+        A dictionary for each metric, by the metric's name: its values by the name of the model or
+        queue. Metrics that this process has recorded before are among them.
     """
     for name, model in models.items():
         for metric, value in _of_model(model):

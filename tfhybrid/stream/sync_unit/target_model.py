@@ -119,7 +119,7 @@ class TargetModel(TargetWeights):
 
     @property
     def unpublished_rows(self) -> int:
-        """Number of samples trained since the last publication."""
+        """Number of rows of the queues, which are samples, trained since the last publication."""
         return self._observed.rows
 
     @remote
@@ -350,7 +350,7 @@ class TargetModel(TargetWeights):
             self.knows_changes = True
 
     def forget_scores(self) -> None:
-        """Deletes the scores of the samples since the last publication; the next AUC lacks them."""
+        """Deletes the scores of the rows since the last publication; the next AUC lacks them."""
         with self._lock:
             self._observed = dataclasses.replace(self._observed, scores={})
 

@@ -55,10 +55,7 @@ class QueueProgress:
 
 
 class TargetWeights(Protocol):
-    """The calls that the provider makes to a target model in the sync unit.
-
-    Every method raises `StreamError` if the sync unit does not answer.
-    """
+    """The calls that the provider makes to a target model in the sync unit."""
 
     def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         """Ends all leases of earlier providers of a queue, and starts the next term.
@@ -72,6 +69,7 @@ class TargetWeights(Protocol):
 
         Raises:
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
+            StreamError: The sync unit does not answer. The term may have been started.
         """
 
     def revoke(self, queue: str, lease: Lease) -> bool:
@@ -86,16 +84,20 @@ class TargetWeights(Protocol):
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
+            StreamError: The sync unit does not answer. The lease may have been ended.
         """
 
     def skip(self, queue: str, lease: Lease) -> None:
-        """Skips a lease that has no good rows: its range counts as applied.
+        """Records the range of a lease as applied, because the lease has no good rows to train.
+
+        A second call with the same lease does nothing.
 
         Args:
             queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider.
+            lease: Lease of the queue, granted by the current provider; not checked.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
+            StreamError: The sync unit does not answer. The range may have been recorded.
         """

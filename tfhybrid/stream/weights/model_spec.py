@@ -62,20 +62,24 @@ class TableSpec:
 class ModelSpec(AsJson):
     """Specification of a target model. All its trainers must have the same one.
 
-    The dense weights are stored as rows of further tables: see `all_tables` and `rows_of`.
+    The sync unit stores the dense weights as rows of further tables: see `all_tables` and
+    `rows_of`.
 
     Args:
-        tables: Tables by name.
-        dense: Shape of each dense weight, in the model's order. Default: none.
+        tables: Specification of each table, by name.
+        dense: Shape of each dense weight that `dense_optimizer` trains, in the model's order; of
+            each dense weight, if that is `None`. Default: none.
         seed: Seed of the initial embeddings. Default 0.
-        dense_optimizer: Optimizer of the dense weights, as `TableSpec.optimizer`. Default: `None`,
-            for trainers that send deltas.
-        dense_slots: Number of vectors in the optimizer state of a dense row. Default 0.
-        statistics: Shape of each dense weight that no gradient trains, for models with a
-            `dense_optimizer`. Trainers send its delta. Default: none.
+        dense_optimizer: Optimizer of `dense`, with the fields of `TableSpec.optimizer`. Trainers
+            send gradients for it. Default: `None`, trainers send deltas, which are added.
+        dense_slots: Number of vectors in the optimizer state of a row of `dense`. Default 0.
+        statistics: Shape of each further dense weight, which no gradient trains, such as the means
+            of a batch normalization. Trainers always send its delta. Set it only with a
+            `dense_optimizer`. Default: none.
 
     Raises:
-        ConfigError: The model has neither tables nor dense weights, or a table has a reserved name.
+        ConfigError: There are neither tables nor dense weights, or a table has one of the reserved
+            names `DENSE_TABLE` and `STATISTICS_TABLE`.
 
     Example:
 
