@@ -107,12 +107,12 @@ class AsJson:
     """Base class of values that travel as the JSON text of `to_json`."""
 
     def to_json(self) -> str:
-        """Returns the value as JSON text."""
+        """Returns the value as JSON text, which `from_json` reads. Each subclass overrides it."""
         raise NotImplementedError
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Returns the value from the text of `to_json`.
+        """Returns the value from the text of `to_json`. Each subclass overrides it.
 
         Args:
             text: JSON text.

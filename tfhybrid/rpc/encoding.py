@@ -33,13 +33,17 @@ class Encoder:
         self.arrays: dict[str, np.ndarray] = {}
 
     def encoded(self, value: Any) -> Any:
-        """Returns a value as JSON can represent it, and keeps its arrays in `arrays`.
+        """Converts a value to lists, dictionaries and scalars that `json.dumps` accepts.
+
+        Adds its arrays to `arrays`, without copying them; the result names them.
 
         Args:
-            value: Value of one of the types that `tfhybrid._remote.remote` lists.
+            value: `None`, a number, text, bytes, NumPy array or dtype, path, enum or `AsJson`; or a
+                dataclass, named tuple, list, set or mapping (with keys of text) of such values.
 
         Raises:
-            TypeError: The value, or a value in it, has another type.
+            TypeError: The value, or a value in it, has another type, or is an array of Python
+                objects.
         """
         scalar = value.value if isinstance(value, enum.Enum) else value
         if scalar is None or isinstance(scalar, _SCALARS):
@@ -110,10 +114,12 @@ def decoded(value: Any, arrays: Arrays) -> Any:
 
 
 def layout_of(dtype: np.dtype) -> Any:
-    """Returns a dtype as JSON can represent it, for `dtype_of`.
+    """Converts a dtype to lists and dictionaries that `json.dumps` accepts; see `dtype_of`.
 
     Args:
-        dtype: Dtype. It may have named fields at any offsets and any padding.
+        dtype: Dtype without Python objects, which `dtype_of` refuses. It may have named fields at
+            any offsets and any padding. A field that is an array must not have named fields in it:
+            their names would be lost.
     """
     if dtype.names is None:
         return [dtype.base.str, list(dtype.shape)]

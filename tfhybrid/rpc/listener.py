@@ -102,14 +102,17 @@ class Listener:
         self._socket = listener
 
     def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
-        """Waits until clients do something, and yields the admitted ones: handshake and socket.
+        """Waits for clients, and yields those that have sent the token and their handshake.
 
-        The caller owns the yielded sockets, which do not block. Clients without the token are
-        closed, and logged if they sent anything. A call may yield nothing, even before the time is
-        over.
+        Waits once, until a client connects or sends something, and may then yield nothing: call it
+        in a loop. A client without the token is closed, and logged if it sent anything.
 
         Args:
-            seconds: Maximum time to wait, in seconds.
+            seconds: Maximum time to wait, in seconds; 0 does not wait.
+
+        Yields:
+            Text of the handshake, and the client's socket, which is nonblocking. The caller closes
+            it.
         """
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._socket:

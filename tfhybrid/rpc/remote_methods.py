@@ -104,7 +104,7 @@ def call_on(
 
 
 def served(receiver: object, interface: type | None = None) -> dict[str, Called]:
-    """Returns the functions that answer the calls of an object's remote methods, by name.
+    """Returns a function for each remote method of an object, by the name of its call.
 
     Args:
         receiver: Object whose methods are called; they must be thread-safe if several connections
@@ -118,7 +118,9 @@ def served(receiver: object, interface: type | None = None) -> dict[str, Called]
 def served_of(
     interface: type[_T], target: Any, receiver_of: Callable[[Any], _T]
 ) -> dict[str, Called]:
-    """Returns the functions that answer the calls of `call_on`, by name.
+    """Returns a function for each remote method of several objects, by the name of its call.
+
+    The functions answer the calls of `call_on`, whose target says which object is meant.
 
     Args:
         interface: Class whose remote methods are served.
