@@ -252,8 +252,8 @@ class JobConnection:
         caller: Name of rank 0.
 
     Attributes:
-        calls: Functions that answer calls, by name. After `begin` they include the calls of the
-            shard's store.
+        calls: Function for each call that rank 0 can make, by the call's name. From `begin` on,
+            the calls of the shard's store (`OwnedStore.calls`) are among them.
     """
 
     def __init__(self, node: EmbeddingNode, caller: str) -> None:

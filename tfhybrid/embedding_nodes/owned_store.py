@@ -120,7 +120,10 @@ class OwnedStore:
         return Path(self._directory) / f"tfhybrid-{os.geteuid()}-{self._name}"
 
     def calls(self) -> dict[str, Called]:
-        """Returns the functions that rank 0 may call over its connection, by name."""
+        """Returns a function for each call that rank 0 can make to this store, by the call's name.
+
+        These are the remote methods of `Engine`, of this class and of `TableWriter`.
+        """
         of_engine, own = served(self.engine), served(self)
         return of_engine | own | served_of(TableWriter, WriterOf, self._writer)
 
