@@ -61,11 +61,11 @@ class Cluster:
 
     Args:
         launcher: Name of the launcher, which places, watches and restarts the processes.
-        directory: Directory of logs, of the token, and of the metadata node's file of the cluster.
+        directory: Directory for the logs, the token and the state file of the metadata node.
         listen: Address on which all nodes listen.
-        port: Port of the metadata node.
-        status_port: Port of the status page.
-        roles: Roles by name.
+        port: Port of the metadata node, 1 to 65535.
+        status_port: Port of the status page, 1 to 65535.
+        roles: Roles by name; `"embedding"` is always among them.
     """
 
     launcher: str

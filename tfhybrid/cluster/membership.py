@@ -38,13 +38,13 @@ class Node:
     """Registered process of a cluster.
 
     Args:
-        name: Name, unique within the cluster.
-        role: Role: `"embedding"`, `"data"`, or one of the user.
+        name: Name of the node, unique within the cluster.
+        role: Name of the role: `"embedding"`, `"data"`, or a role of the user's cluster file.
         address: Host and port of its listener.
-        state: State of the node.
+        state: State of the node: registered, ready, draining or lost.
         incarnation: Random id of the process. A restarted node has another one.
-        draining: True if this incarnation was drained. It stays true while the node is lost.
-            Default: False.
+        draining: Whether `Membership.drain` was called for this incarnation. Unlike the state, it
+            stays true while the node is lost. Default: False.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Node:
     draining: bool = False
 
     def lives_as(self, role: str) -> bool:
-        """Returns whether the node has this role and is not lost.
+        """Returns whether the node has this role and is not lost; it may be draining.
 
         Args:
             role: Name of the role.

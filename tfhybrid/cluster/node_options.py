@@ -46,15 +46,17 @@ def make_token(path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NodeOptions:
-    """Options of every node but the metadata node.
+    """Options of a node that is not the metadata node.
 
     Args:
         name: Name of the node, unique within the cluster.
         metadata: Host and port of the metadata node, which knows all nodes.
         token: Secret of the cluster, by which nodes and trainers authenticate.
-        listen: Address, and so the network, on which the node listens.
+        listen: Address on which the node listens. Other hosts connect to it, so it must be in their
+            network.
         port: Port on which the node listens; 0 for a free one.
-        tls: TLS relay of the process. Default `None`: no encryption.
+        tls: TLS relay of the process, which lasts as long as the process. Default `None`: no
+            encryption.
     """
 
     name: str
@@ -68,15 +70,15 @@ class NodeOptions:
     def read(
         cls, name: str, metadata: str, token_file: Path, listen: str, port: int
     ) -> NodeOptions:
-        """Returns the options of a node, with its token, and sets up logging.
+        """Reads the token, sets up logging, and returns the options of a node.
 
-        With the `TFHYBRID_TLS_` variables set, it also starts the TLS relay.
+        Also starts the TLS relay if the `TFHYBRID_TLS_` variables are set.
 
         Args:
             name: Name of the node, unique within the cluster.
             metadata: Address of the metadata node, as `HOST:PORT`.
             token_file: File with the token of the cluster.
-            listen: Address, and so the network, on which the node listens.
+            listen: Address on which the node listens, in a network that the other hosts reach.
             port: Port on which the node listens; 0 for a free one.
 
         Raises:
