@@ -121,7 +121,7 @@ class CallBoard:
             self._calls[rank] = CallState(**note["call"])
 
     def place(self, rank: str) -> str | None:
-        """Returns where a rank is, such as "waiting in call 1 of checkpoint.save"; `None`: in none.
+        """Returns a rank's call, such as "waiting in call 1 of checkpoint.save", or `None` if none.
 
         Args:
             rank: Name of the rank.

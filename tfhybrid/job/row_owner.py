@@ -55,7 +55,11 @@ class RowOwner(abc.ABC):
 
     @property
     def others(self) -> list[int]:
-        """Numbers of the other hosts that own rows; embedding nodes are numbered as hosts."""
+        """Numbers of the owners to ask for rows that this rank's host does not have.
+
+        These are all other hosts, even if one host has all rows of the table; or, with embedding
+        nodes, the nodes, whose numbers follow those of the hosts. Empty if every host has all rows.
+        """
         return self._engine.other_owners
 
     def writer(

@@ -146,7 +146,11 @@ class Watch:
         self._start()
 
     def horovod_has_started(self) -> None:
-        """Marks the end of the start: from now on a rank that leaves does not count as dead."""
+        """Tells the watch that Horovod runs on this rank.
+
+        From now on a rank that leaves (`leave`) does not count as dead. A rank that ends without
+        leaving always does.
+        """
         self._starting = False
 
     def meet(self) -> None:
