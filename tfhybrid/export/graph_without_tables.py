@@ -65,7 +65,7 @@ def serving_graph(model: keras.Model, path: str | os.PathLike[str], *, inputs: A
 
 
 class _Graph(tf.Module):
-    """Object to save: the two traced graphs, the dense weights and the vocabularies."""
+    """Root object of a SavedModel: two traced graphs, the dense weights and the vocabularies."""
 
     def __init__(self, model: keras.Model, signature: Signature) -> None:
         super().__init__()

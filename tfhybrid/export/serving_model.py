@@ -22,18 +22,22 @@ _SHORT_FLOATS = (tf.bfloat16, tf.float16)
 
 
 class ServingModel(tf.Module):
-    """Object to save: the graph of a prediction, its dense variables and its tables.
+    """Root object of a SavedModel: a model's prediction graph with its variables and tables.
+
+    Constructing it traces the graph. It shares the dense variables with the model.
 
     Args:
         model: Trained model.
-        tables: Copies of the model's tables, by name.
+        tables: Copies of all tables of the model, by name.
         signature: Inputs of the graph.
 
     Attributes:
-        prediction: Traced graph, from inputs by name to outputs by name.
+        prediction: Traced graph: takes a dictionary of inputs by name, and returns one of outputs
+            by name.
 
     Raises:
         ExportError: The graph has operations that stock TensorFlow lacks.
+        KeyError: The model reads a table that is not in `tables`.
     """
 
     def __init__(
