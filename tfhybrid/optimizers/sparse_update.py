@@ -103,9 +103,10 @@ class SparseUpdate:
         }
 
     def event_time(self) -> tf.Tensor:
-        """Returns the latest event time of this rank's samples, int64 scalar.
+        """Returns the latest event time that this rank's `EventClock` has seen, int64 scalar.
 
-        `native.NO_TIME`, the smallest int64, if the model has no `EventClock`.
+        It is in the unit of `Eviction(unseen_time=...)`. It is `native.NO_TIME`, the smallest
+        int64, before the first event, and always if the model has no `EventClock`.
         """
         if self._event_clock is None:
             return tf.constant(native.NO_TIME, tf.int64)
