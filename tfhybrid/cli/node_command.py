@@ -30,7 +30,7 @@ class _Process:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Node(_Process):
-    """Options of every node but the metadata node."""
+    """Options of a node that is not the metadata node."""
 
     name: Annotated[str, typer.Option(metavar="NAME", help="Name, unique within the cluster.")]
     metadata: Annotated[

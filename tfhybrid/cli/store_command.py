@@ -163,7 +163,9 @@ def show_tables(report: StoreReport) -> None:
 
 
 def show_passes(report: StoreReport) -> None:
-    """Writes the counters of passes (rows that were fetched ahead) to standard output, if any.
+    """Writes the counters of passes to standard output; nothing if no pass was announced.
+
+    A pass is a group of batches whose rows are fetched ahead (`tfhybrid.data.announce`).
 
     Args:
         report: Report of the store.

@@ -63,8 +63,9 @@ def inspect(
 ) -> None:
     """Show the contents of a checkpoint, of a table, or of some rows.
 
-    Without --table: step, time, versions, and the size of each table. With --table: the range of
-    its keys, the norms of its embeddings, rows with NaN, and its first rows.
+    Without --table it shows step, time, versions, and the size of each table. With --table it shows
+    the range of the table's keys, the norms of its embeddings, rows with NaN, and the first rows;
+    with --key or --string, only the rows of these keys.
 
     $ tfhybrid checkpoint inspect checkpoints/ --table item --key 7
     """

@@ -191,7 +191,7 @@ def _argument(parameter: TyperArgument) -> str:
 
 
 def _commands(group: Any, ctx: Any) -> dict[str, list[_Row]]:
-    """Returns the rows of a group's commands, by panel: that of the outermost group."""
+    """Returns the rows of a group's commands, by the panel of their outermost group."""
     sections: dict[str, list[_Row]] = {}
     for words, command in visible_commands(group, ctx):
         outer = group.commands[words[0]]
