@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 import tensorflow as tf
 
@@ -146,7 +148,9 @@ def test_a_file_that_has_fewer_records_than_before_is_refused(write):
         TFRecord(["user"]).read_unit(unit)
 
 
-def test_a_feature_that_no_record_has_is_warned_of_once(write, caplog):
+def test_a_feature_that_no_record_has_is_warned_of_once(write, caplog, monkeypatch):
+    # A job in this process has given the logger a handler of its own.
+    monkeypatch.setattr(logging.getLogger("tfhybrid"), "propagate", True)
     paths = [write([{"tags": []}] * 150 + [{"tags": [number]}], f"{number}") for number in range(2)]
     data = TFRecord(["user"], lists=["tags", "tag"], missing_key=-1)
     batches = FileBatches(data, paths, 400, seed=1, shuffle=False, shard=Shard(0, 1))
