@@ -61,10 +61,12 @@ def test_the_job_that_may_be_killed_resumes(tmp_path, python):
 @pytest.mark.timeout(300)
 def test_demo_compares_its_auc_and_its_memory_and_says_what_to_do_next(tmp_path, python):
     rows, next_run = 200_000, "Run next:  tfhybrid train demo-output/model.yaml"
-    run = python.run(str(EXAMPLES / "demo.py"), "--epochs", "2", "--rows", str(rows), cwd=tmp_path)
+    run = python.run(str(EXAMPLES / "demo.py"), "--epochs", "3", "--rows", str(rows), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     reached, reference = map(float, re.findall(r"test AUC.*│ +(0\.\d{4}) │", run.stdout))
-    assert 0.85 < (reached - 0.5) / (reference - 0.5) < 1.02
+    # All epochs reach 1.00 of Frappe's published AUC, and 0.97 of the best one of generated clicks.
+    enough = 0.95 if "Frappe" in run.stdout else 0.9
+    assert enough < (reached - 0.5) / (reference - 0.5) < 1.02
 
     title = f"Memory of a table of {rows:,} rows"
     sizes = re.findall(r"│ (.+?) +│ +([\d,]+) MiB │", run.stdout[run.stdout.index(title) :])
