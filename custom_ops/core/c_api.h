@@ -283,6 +283,12 @@ TFHYBRID_EXPORT int tfhybrid_table_device_bytes(int64_t engine, const char* name
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,
                                           const int64_t* keys, float* embeddings);
+/* Likewise outside of training, where keys without a row read zeros if set_unseen says so. */
+TFHYBRID_EXPORT int tfhybrid_table_lookup_outside(int64_t engine, const char* table, int64_t count,
+                                                  const int64_t* keys, float* embeddings);
+/* Whether keys without a row read zeros outside of training, in this process; else they read their
+   initial values. */
+TFHYBRID_EXPORT int tfhybrid_table_set_unseen(int64_t engine, const char* table, int zeros);
 /* Embeddings of several tables as they all were after one update, at or after `min_versions` of
    each (null: as they are), for whoever reads beside training; `keys[t]` has `counts[t]` keys,
    `embeddings[t]` room for as many rows. `versions` receives the version of each table that was

@@ -108,7 +108,7 @@ int tfhybrid_key_handles_use(int64_t engine) {
   return WithEngine(engine, [](Engine* its) { its->batches().UseKeyHandles(); });
 }
 
-int tfhybrid_key_handles_lookup(int64_t engine, int tables, const char* const* names,
+int tfhybrid_key_handles_lookup(int64_t engine, int outside, int tables, const char* const* names,
                                 const int64_t* counts, const int64_t* const* handles,
                                 float* const* embeddings) {
   return WithEngine(engine, [&](Engine* its) -> Status {
@@ -119,7 +119,11 @@ int tfhybrid_key_handles_lookup(int64_t engine, int tables, const char* const* n
       const uint64_t posted = table->posted;
       const uint64_t staleness = its->batches().received().StalenessOf({handles[t], counts[t]});
       TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, posted - std::min(posted, staleness)));
-      reads.push_back({table, its->tables().AllocationOf(names[t]), {handles[t], counts[t]}, true});
+      reads.push_back({table,
+                       its->tables().AllocationOf(names[t]),
+                       {handles[t], counts[t]},
+                       true,
+                       outside != 0});
       if (reads.back().allocation != nullptr) continue;
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", names[t],
                            "' lies on this host: it has no key handles");

@@ -23,8 +23,9 @@ TFHYBRID_EXPORT int tfhybrid_key_handles_make(const char* table, uint32_t placem
 /* A trainer's: from now on features are looked up, and tables updated, by key handles. */
 TFHYBRID_EXPORT int tfhybrid_key_handles_use(int64_t engine);
 /* Waits for the updates that this rank has taken part in, less those that the rows may lack, then
-   looks up key handles of several tables at once. */
-TFHYBRID_EXPORT int tfhybrid_key_handles_lookup(int64_t engine, int tables,
+   looks up key handles of several tables at once. `outside`: of training, see
+   tfhybrid_table_lookup_outside. */
+TFHYBRID_EXPORT int tfhybrid_key_handles_lookup(int64_t engine, int outside, int tables,
                                                 const char* const* names, const int64_t* counts,
                                                 const int64_t* const* handles,
                                                 float* const* embeddings);

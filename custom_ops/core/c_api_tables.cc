@@ -155,20 +155,43 @@ int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest) {
       engine, table, [&](OpenTable* open) { return WriteTo(digest, tfhybrid::TableDigest(open)); });
 }
 
-int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count, const int64_t* keys,
-                          float* embeddings) {
+namespace {
+
+int LookupIn(int64_t engine, const char* table, bool outside, int64_t count, const int64_t* keys,
+             float* embeddings) {
   return WithTable(engine, table, [&](Engine* its, OpenTable* open) -> Status {
     TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*open, open->posted));
     const auto allocation = its->tables().AllocationOf(table);
     const Span<const int64_t> wanted(keys, count);
-    if (allocation == nullptr) return open->reader->Lookup(wanted, embeddings);
+    if (allocation == nullptr) {
+      return open->reader->Lookup(wanted, embeddings,
+                                  tfhybrid::UnseenKeys{outside && open->unseen_zeros, outside});
+    }
     TFHYBRID_ASSIGN_OR_RETURN(const auto held, its->tables().Get(table));
-    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched,
-                              its->owners().Fetch({{held, allocation, wanted}}, RunInline));
+    tfhybrid::FeatureRead read = {held, allocation, wanted};
+    read.outside = outside;
+    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->owners().Fetch({read}, RunInline));
     const auto array = tfhybrid::RowLayout::Array(open->reader->dim());
     fetched->Lookup(0, 0, count, tfhybrid::RowCursor<float>(embeddings, array, 0));
     return Status::Ok();
   });
+}
+
+}  // namespace
+
+int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count, const int64_t* keys,
+                          float* embeddings) {
+  return LookupIn(engine, table, false, count, keys, embeddings);
+}
+
+int tfhybrid_table_lookup_outside(int64_t engine, const char* table, int64_t count,
+                                  const int64_t* keys, float* embeddings) {
+  return LookupIn(engine, table, true, count, keys, embeddings);
+}
+
+int tfhybrid_table_set_unseen(int64_t engine, const char* table, int zeros) {
+  return WithTable(engine, table,
+                   [&](Engine* /*its*/, OpenTable* open) { open->unseen_zeros = zeros != 0; });
 }
 
 int tfhybrid_read(int64_t engine, int tables, const char* const* names,

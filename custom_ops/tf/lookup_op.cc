@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ REGISTER_OP("TfhybridLookup")
     .TFHYBRID_KEY_NUMBERS.Attr("engine: int")
     .Attr("dims: list(int)")
     .Attr("side_by_side: bool = false")
+    .Attr("reading: {'training', 'outside', 'by_gradient'} = 'by_gradient'")
     .Attr("M: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
@@ -91,7 +93,8 @@ REGISTER_OP("TfhybridLookup")
                           : ShapesOfFeatures(context, rows, dims);
     })
     .Doc(R"doc(
-Reads embeddings from the host's shared tables; a key without a row reads its initial value.
+Reads embeddings from the host's shared tables. In training a key without a row reads its initial
+value; outside of it, what its table says.
 
 Waits, on a thread of its own, until the updates that this rank has taken part in are applied.
 The gradient with respect to a proxy is an IndexedSlices of the table's distinct keys and the sums
@@ -111,12 +114,15 @@ tables: The table of each feature; features may share one.
 dims: The dim of each feature's table.
 combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per key.
 weighted: Of each feature.
+reading: Whether the model trains. "by_gradient": it does if something takes the numbers, and in
+  eager mode.
 )doc");
 
 class LookupOp : public NamedTablesKernel {
  public:
   explicit LookupOp(OpKernelConstruction* context) : NamedTablesKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
+    OP_REQUIRES_OK(context, context->GetAttr("reading", &reading_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
     OP_REQUIRES_OK(context, numbers_.Begin(context));
   }
@@ -151,7 +157,7 @@ class LookupOp : public NamedTablesKernel {
       const auto feature = static_cast<size_t>(i);
       const std::shared_ptr<OpenTable>& table = in_use->tables[feature];
       features.push_back({table, in_use->engine->tables().AllocationOf(table->reader->name()),
-                          Int64sOf(keys[i]), key_handles});
+                          Int64sOf(keys[i]), key_handles, IsOutside(context)});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
       features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];
@@ -170,6 +176,7 @@ class LookupOp : public NamedTablesKernel {
     TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, bags, &outputs)
                                            : AllocateEach(context, keys, bags, &outputs));
     TFHYBRID_ASSIGN_OR_RETURN(const KeysByTable by_table, FindRows(context, in_use, keys));
+    const bool outside = IsOutside(context);
     std::vector<int64_t> starts = {0};  // of each feature, in rows of the output
     int64_t key_count = 0;
     for (int i = 0; i < keys.size(); ++i) {
@@ -182,11 +189,17 @@ class LookupOp : public NamedTablesKernel {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
         const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
-        const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out);
+        const UnseenKeys unseen = {outside && in_use.tables[i]->unseen_zeros, outside};
+        const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out, unseen);
         if (failure.ok()) failure = looked_up;
       });
       return failure;
     });
+  }
+
+  // Whether this is outside of training, where keys without a row read what their table says.
+  bool IsOutside(OpKernelContext* context) const {
+    return reading_ == "outside" || (reading_ == "by_gradient" && !numbers_.AreUsed(context));
   }
 
   // Null where nothing takes the numbers.
@@ -237,12 +250,13 @@ class LookupOp : public NamedTablesKernel {
 
   // Rows [first, last) of a feature's output.
   static Status LookupPart(const TablesInUse& in_use, size_t feature, const LookupKeys& keys,
-                           const Bags& bags, int64_t first, int64_t last, RowCursor<float> out) {
+                           const Bags& bags, int64_t first, int64_t last, RowCursor<float> out,
+                           const UnseenKeys& unseen) {
     const bool combines = bags.combiner != Combiner::kNone;
     if (!IsFetched(in_use, feature)) {
       TableReader* const reader = in_use.tables[feature]->reader.get();
-      return combines ? reader->LookupBags(keys, bags, first, last, out)
-                      : reader->Lookup(keys.subspan(first, last - first), out);
+      return combines ? reader->LookupBags(keys, bags, first, last, out, unseen)
+                      : reader->Lookup(keys.subspan(first, last - first), out, unseen);
     }
     if (combines) {
       in_use.fetched->LookupBags(feature, bags, first, last, out);
@@ -283,6 +297,7 @@ class LookupOp : public NamedTablesKernel {
   }
 
   bool side_by_side_ = false;
+  std::string reading_;
   FeatureBags feature_bags_;
   KeyNumbers numbers_;
 };

@@ -35,6 +35,7 @@ REGISTER_OP("TfhybridPlaceRows")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("table_of: list(int)")
+    .Attr("outside: bool = false")
     .Attr("N: int >= 1")
     .Attr("T: int >= 1")
     .SetIsStateful()
@@ -72,12 +73,14 @@ number: Identifies these rows. Pass it as `held` to the next lookup once they ar
 tables: Their names, T.
 dims: Their dims.
 table_of: The table of each feature, 0 to T - 1.
+outside: Of training, where a key without a row reads what its table says.
 )doc");
 
 class PlaceRowsOp : public NamedTablesKernel {
  public:
   explicit PlaceRowsOp(OpKernelConstruction* context) : NamedTablesKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("outside", &outside_));
     int features = 0;
     OP_REQUIRES_OK(context, context->GetAttr("N", &features));
     const auto tables = static_cast<int64_t>(names().size());
@@ -121,7 +124,7 @@ class PlaceRowsOp : public NamedTablesKernel {
           {Int64sOf(keys[i]), static_cast<size_t>(table_of_[static_cast<size_t>(i)])});
     }
     return DeviceLookup::Plan(in_use.engine.get(), in_use.tables, features,
-                              held->flat<int64_t>()(0));
+                              held->flat<int64_t>()(0), outside_);
   }
 
   absl::Status Write(OpKernelContext* context, const DeviceLookup& lookup) const {
@@ -155,6 +158,7 @@ class PlaceRowsOp : public NamedTablesKernel {
   }
 
   std::vector<int64_t> table_of_;
+  bool outside_ = false;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridPlaceRows").Device(tensorflow::DEVICE_CPU), PlaceRowsOp);

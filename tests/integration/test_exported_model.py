@@ -47,12 +47,16 @@ def serve(python: Path, folder: Path, inputs: Path, outputs: Path) -> np.ndarray
 
 
 @pytest.mark.usefixtures("job")
-@pytest.mark.parametrize("initializer", ["uniform", "truncated_normal"])
-def test_stock_tensorflow_predicts_the_same(initializer, stock_python, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("initializer", "unseen"),
+    [("uniform", None), ("uniform", "initial"), ("truncated_normal", "initial")],
+)
+def test_stock_tensorflow_predicts_the_same(initializer, unseen, stock_python, tmp_path) -> None:
     rng = np.random.default_rng(0)
     keys = {name: rng.integers(INT64.min, INT64.max, (256, 1)) for name in FEATURES}
     keys["user"][:2, 0] = INT64.min, INT64.max
-    model = deepfm(FEATURES, table=tfhybrid.TableConfig(8, initializer), hidden=(32,))
+    table = tfhybrid.TableConfig(8, initializer, unseen=unseen)
+    model = deepfm(FEATURES, table=table, hidden=(32,))
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.05)), loss)
     held = {name: values[:128] for name, values in keys.items()}

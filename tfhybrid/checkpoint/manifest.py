@@ -134,6 +134,8 @@ class TableEntry:
         evicted: Name of the file of the keys that were evicted since the base; such a key may have
             a new row. Default: `None`, no key was evicted.
         optimizer_start: Version at which the optimizer started. Default 0.
+        unseen: Embedding that keys without a row read outside of training: `"zeros"`, or
+            `"initial"`, the default, their initial values.
 
     Raises:
         ValueError: A field has the wrong type or is out of range.
@@ -154,6 +156,7 @@ class TableEntry:
     event_time: int | None = None
     evicted: str | None = None
     optimizer_start: int = 0
+    unseen: str = "initial"
 
     def __post_init__(self) -> None:
         want(is_count(self.dim, _MAX_DIM + 1) and self.dim > 0, "a dim", self.dim)
@@ -175,6 +178,7 @@ class TableEntry:
         want(time, "an event time of 64 bits or null", self.event_time)
         evicted = self.evicted is None or (isinstance(self.evicted, str) and not self.whole)
         want(evicted, "a file of evicted keys, only in a delta", self.evicted)
+        want(self.unseen in ("zeros", "initial"), "zeros or initial", self.unseen)
         names = isinstance(self.files, list) and all(isinstance(name, str) for name in self.files)
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
 
@@ -296,6 +300,9 @@ class Manifest:
             OSError: The file cannot be written.
         """
         fields = dataclasses.asdict(self)
+        for entry in fields["tables"].values():
+            if entry["unseen"] == "initial":  # older versions can read it then
+                del entry["unseen"]
         content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
         storage.write(folder / MANIFEST, content)
         return BaseEntry(self.step, native.crc32c(content), self.sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -32,7 +33,7 @@ from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.job.job import Job, current_job
 from tfhybrid.monitoring import metrics
-from tfhybrid.store import RowBlock, Table, WaitingTable
+from tfhybrid.store import RowBlock, Table, WaitingTable, unseen_keys
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -181,6 +182,9 @@ def restore_checkpoint(
     if distributed.rank() == 0:
         lineage.note_restored(path, step if position is None else None, existing)
     if position is not None:
+        if existing:
+            with contextlib.suppress(CheckpointError):  # nothing else needs that checkpoint
+                _adopt_unseen(dense.tables_of(model), newest(path, existing, None))
         broken_epoch.note(model, position)
         return Restored(position, None)
     if step is None and not existing:
@@ -301,6 +305,7 @@ class _Restoring:
     def load(self, checked: _Checked, track: bool) -> None:
         """Loads the checked tables, on leaders, and the dense weights."""
         manifest = checked.stored.manifest
+        _adopt_unseen(self.tables, self.folder, manifest)
         if self.job.is_leader:
             self._load_tables(checked, track)
         if checked.weights is not None:
@@ -385,6 +390,16 @@ class _Restoring:
                 states = block.states if same_optimizer else None
                 history = _history(block, entry) if table.keeps_history else None
                 writer.write_rows(RowBlock(block.keys, block.embeddings, states, history))
+
+
+def _adopt_unseen(
+    tables: dict[str, Table], folder: Location, manifest: Manifest | None = None
+) -> None:
+    """Lets keys without a row read outside of training what they read in the job that saved."""
+    entries = (manifest or Manifest.read(folder)).tables
+    for name, table in tables.items():
+        if name in entries:
+            unseen_keys.adopt(table, entries[name].unseen, folder)
 
 
 def _is_of_waiting(name: str, manifest: Manifest) -> bool:

@@ -392,4 +392,5 @@ def _entry(table: Table, rows: OwnedRows) -> TableEntry:
         event_time=None if frozen.event_time == native.NO_TIME else frozen.event_time,
         evicted=evicted_file_name(table.name) if frozen.removed else None,
         optimizer_start=table.optimizer_start,
+        unseen=table.unseen,
     )

@@ -60,12 +60,16 @@ class TableConfig:
         fast_tier: Memory from which lookups take rows: `"host"` (default), memory of the host; or
             `"device"`, a variable on the device on which the layer is built. That variable holds
             the rows of an announced pass and is kept up to date (`tfhybrid.data.announce`).
+        unseen: Embedding that a key without a row reads outside of training (`evaluate`, `predict`,
+            exported models, readers of publications): `"zeros"`, or `"initial"`, its initial value
+            as in training. `None` (default) is `"zeros"`, and `"initial"` if `trainable` is false;
+            a restored checkpoint replaces it by what its table had.
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range; the
-            initializer, `combiner`, `keep` or `fast_tier` is unknown; `placement`, `admission`,
-            `eviction` or `storage` has the wrong type; two settings cannot be combined; or the
-            optimizer is one of Keras.
+            initializer, `combiner`, `keep`, `fast_tier` or `unseen` is unknown; `placement`,
+            `admission`, `eviction` or `storage` has the wrong type; two settings cannot be
+            combined; or the optimizer is one of Keras.
 
     Example:
 
@@ -89,6 +93,7 @@ class TableConfig:
     keep: str = "first"
     storage: FileTier | None = None
     fast_tier: str = "host"
+    unseen: str | None = None
 
     def __post_init__(self) -> None:
         _refuse_keras(self.optimizer)
@@ -150,6 +155,11 @@ _CHECKS: tuple[tuple[str, str, Callable[[TableConfig], bool]], ...] = (
         "fast_tier must be 'host' or 'device'",
         "fast_tier",
         lambda t: t.fast_tier in ("host", "device"),
+    ),
+    (
+        "unseen must be 'initial', 'zeros' or None",
+        "unseen",
+        lambda t: t.unseen in (None, "initial", "zeros"),
     ),
     (
         "placement must be tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'",

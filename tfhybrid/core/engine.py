@@ -299,7 +299,7 @@ class Engine:
         )
         return owned.astype(bool)
 
-    def lookup(self, name: str, dim: int, keys: np.ndarray) -> np.ndarray:
+    def lookup(self, name: str, dim: int, keys: np.ndarray, outside: bool = False) -> np.ndarray:
         """Looks up embeddings of a table, whichever hosts own the rows.
 
         Waits until the table has all updates in which this rank has taken part.
@@ -308,6 +308,8 @@ class Engine:
             name: Name of the table.
             dim: Length of its embeddings.
             keys: int64, any shape.
+            outside: Whether this is outside of training: a key without a row then reads what
+                `table_set_unseen` says. Default: no, it reads its initial value.
 
         Returns:
             float32, `keys.shape + (dim,)`.
@@ -318,7 +320,7 @@ class Engine:
         keys = np.asarray(keys, np.int64, order="C")
         out = np.empty((*keys.shape, dim), np.float32)
         self.call(
-            "table_lookup",
+            "table_lookup_outside" if outside else "table_lookup",
             name.encode(),
             ctypes.c_int64(keys.size),
             native.pointer(keys),

@@ -137,6 +137,7 @@ PHASE_SPAN = np.dtype([("phase", "<i4"), ("thread", "<i4"), ("begin", "<i8"), ("
 COUNTERS = (
     *("steps", "samples", "sent_bytes", "received_bytes"),
     *("fetched_rows", "fetched_bytes", "served_rows", "served_bytes"),
+    *("keys_read", "unseen_keys"),
 )
 
 # Initial size, in elements, of the buffer for a result of unknown size.

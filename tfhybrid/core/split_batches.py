@@ -98,7 +98,11 @@ def use_key_handles(engine: Engine) -> None:
 
 
 def lookup(
-    engine: Engine, tables: Mapping[str, int], handles: Sequence[np.ndarray]
+    engine: Engine,
+    tables: Mapping[str, int],
+    handles: Sequence[np.ndarray],
+    *,
+    outside: bool = False,
 ) -> list[np.ndarray]:
     """Looks up key handles of several tables at once, as a lookup of features does.
 
@@ -108,6 +112,7 @@ def lookup(
         engine: Engine of a trainer.
         tables: Dim of each table, by its name.
         handles: Key handles of each table, int64 `[n]`.
+        outside: Whether this is outside of training, as in `Engine.lookup`. Default: no.
 
     Returns:
         Embeddings of each table, float32 `[n, dim]`.
@@ -124,6 +129,7 @@ def lookup(
     ]
     engine.call(
         "key_handles_lookup",
+        ctypes.c_int(outside),
         ctypes.c_int(len(tables)),
         (ctypes.c_char_p * len(tables))(*(name.encode() for name in tables)),
         (ctypes.c_int64 * len(tables))(*map(len, handles)),

@@ -30,6 +30,10 @@ class CopiedTable(Protocol):
         """Seed of the initial values."""
 
     @property
+    def unseen(self) -> str:
+        """Embedding of keys without a row outside of training: `"zeros"` or `"initial"`."""
+
+    @property
     def decay(self) -> float:
         """Factor by which the initial values of keys without a row have decayed."""
 

@@ -25,7 +25,7 @@ from tfhybrid.store import Table
 
 _log = logging.getLogger("tfhybrid.export")
 
-_UNSEEN = ("initial", "zeros")
+_UNSEEN = ("initial", "zeros", None)
 
 
 @distributed.call("export.saved_model")
@@ -34,7 +34,7 @@ def saved_model(
     path: str | os.PathLike[str],
     *,
     version: int | None = None,
-    unseen: str = "initial",
+    unseen: str | None = None,
     min_norm: float = 0.0,
     inputs: Any = None,
 ) -> Path:
@@ -50,8 +50,8 @@ def saved_model(
             or mounted folder, created if it does not exist.
         version: Number of this version, at least 0, which must be new. Default: `None`, the highest
             number plus one, 1 for the first.
-        unseen: Embedding of a key without a row: `"initial"` (default), its initial value as in
-            training, or `"zeros"`.
+        unseen: Embedding of a key without a row: `"zeros"`, or `"initial"`, its initial value as in
+            training. Default: `None`, as in `model.predict`: `Table.unseen` of each table.
         min_norm: Minimum Euclidean norm of an embedding. Rows below it are left out; their keys are
             then unseen. Default 0, all rows. Rows cannot be chosen by frequency, which is not
             stored.

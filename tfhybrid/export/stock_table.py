@@ -41,8 +41,8 @@ class StockTable(tf.Module):
         sorted_keys: Keys of the rows to export; must be open until they are written.
         mark: Number that the variable of keys contains in place of keys, to find it in a
             checkpoint. Default 0.
-        unseen: Embedding of a key without a row: `"initial"` (default), its initial value as in
-            training, or `"zeros"`.
+        unseen: Embedding of a key without a row: `"zeros"`, or `"initial"`, its initial value as in
+            training. Default: `None`, that of the table.
 
     Attributes:
         dim: Number of floats in an embedding.
@@ -55,14 +55,14 @@ class StockTable(tf.Module):
         sorted_keys: SortedKeys,
         *,
         mark: int = 0,
-        unseen: str = "initial",
+        unseen: str | None = None,
     ) -> None:
         super().__init__()
         self.dim = table.dim
         self.rows = sorted_keys.count
         self._table = table
         self._sorted_keys = sorted_keys
-        self._unseen = unseen
+        self._unseen = unseen or table.unseen
         kind, self._a, self._b = table.config.initializer.native
         self._kind = _KINDS[kind]
         self._seed = table_seed(table.seed, table.name)

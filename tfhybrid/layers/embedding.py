@@ -78,12 +78,13 @@ class Embedding(EmbeddingCollection):
         """The table with the layer's rows; `KeyError` before the layer is built."""
         return self.tables[self.features[0]]
 
-    def call(self, inputs: Any, weights: Any = None) -> tf.Tensor:
+    def call(self, inputs: Any, weights: Any = None, training: Any = None) -> tf.Tensor:
         """Looks up the keys, and combines embeddings if the settings have a combiner.
 
         Args:
             inputs: Keys, int32 or int64.
             weights: Weights of the keys for the combiner, of the same kind and shape as the keys.
+            training: Whether the model trains, as in `EmbeddingCollection.call`.
 
         Raises:
             ConfigError: The keys are not int32 or int64, have the wrong shape for a combiner, or
@@ -93,10 +94,10 @@ class Embedding(EmbeddingCollection):
         """
         feature = self.features[0]
         of_keys = None if weights is None else {feature: weights}
-        return super().call({feature: inputs}, of_keys)[feature]
+        return super().call({feature: inputs}, of_keys, training)[feature]
 
     @override
-    def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, weights: Any = None, training: Any = None) -> Any:
         feature = self.features[0]
         return super().compute_output_spec({feature: inputs})[feature]
 

@@ -18,6 +18,7 @@ from tfhybrid.job import current_job
 from tfhybrid.layers import abandoned_tables, feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.ops.device_lookup import DeviceRows
+from tfhybrid.ops.lookup import FeatureKeys
 from tfhybrid.store import Table
 
 
@@ -25,8 +26,9 @@ from tfhybrid.store import Table
 class EmbeddingCollection(keras.layers.Layer):
     """Turns the keys of many features into embeddings, one table per feature.
 
-    One op reads all features. Any int64 is a key. A key that was never updated reads its initial
-    value, in training and in evaluation, and gets a row with its first update.
+    One op reads all features. Any int64 is a key. In training, a key that was never updated reads
+    its initial value, and gets a row with its first update. In evaluation, a key without a row
+    reads what `TableConfig.unseen` says, by default zeros.
 
     Args:
         configs: The settings of each feature's table, by feature name, which is also the table's
@@ -174,56 +176,75 @@ class EmbeddingCollection(keras.layers.Layer):
         self._has_been_called = True
         return outputs
 
-    def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self,
+        inputs: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        training: Any = None,
+    ) -> Any:
         """Looks up the keys, and combines embeddings.
 
         Args:
             inputs: Keys by feature name, int32 or int64; other features are ignored.
             weights: Weights of keys, by feature name, for features with a combiner, each of the
                 same kind and shape as its keys. They are data: no gradient flows to them.
+            training: Whether the model trains; Keras passes it. `None` (default), if nobody says:
+                in a graph, whether a gradient of the lookup is computed; otherwise it trains.
 
         Raises:
             ConfigError: A feature is missing, or its keys or weights have the wrong type or shape.
             tf.errors.OpError: When the lookup runs: an earlier update failed, or an owner of rows
                 has died.
         """
+        keys = self._feature_keys(inputs, weights or {})
+        proxies = [self._proxies[table] for table in self._table_of.values()]
+        if self._concatenate:
+            self._refuse_ragged(inputs)
+        embeddings = table_lookup.lookup(
+            proxies,
+            keys,
+            side_by_side=self._concatenate,
+            on_device=self._on_device,
+            training=training,
+        )
+        if self._concatenate:
+            return tf.cast(embeddings[0], self.compute_dtype)
+        return {
+            feature: of_feature.reshape(tf.cast(embedding, self.compute_dtype))
+            for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
+        }
+
+    def _feature_keys(
+        self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> list[FeatureKeys]:
         missing = [feature for feature in self._table_of if feature not in inputs]
         if missing:
             raise ConfigError(
                 f"{self.name} needs the features {self.features}; {missing} are missing. "
                 f"Received: {sorted(inputs)}"
             )
-        weights = weights or {}
         unknown = [feature for feature in weights if feature not in self._table_of]
         if unknown:
             raise ConfigError(
                 f"Weights must belong to the features {self.features}. Received: {unknown}"
             )
-        keys = [
+        return [
             feature_inputs.feature_keys(feature, config, inputs[feature], weights.get(feature))
             for feature, config in self._configs.items()
         ]
-        proxies = [self._proxies[table] for table in self._table_of.values()]
-        if self._concatenate:
-            self._refuse_ragged(inputs)
-            embeddings = table_lookup.lookup(
-                proxies, keys, side_by_side=True, on_device=self._on_device
-            )
-            return tf.cast(embeddings[0], self.compute_dtype)
-        embeddings = table_lookup.lookup(proxies, keys, on_device=self._on_device)
-        return {
-            feature: of_feature.reshape(tf.cast(embedding, self.compute_dtype))
-            for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
-        }
 
     def compute_output_spec(
-        self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+        self,
+        inputs: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        training: Any = None,
     ) -> Any:
         """Returns shape and dtype of the output of `call`, as `keras.KerasTensor`.
 
         Args:
             inputs: Keys of each feature, as symbolic tensors of int32 or int64.
             weights: Not used: weights do not change the shape.
+            training: Not used.
 
         Raises:
             ConfigError: Keys are not int32 or int64, or a ragged feature lacks a combiner with

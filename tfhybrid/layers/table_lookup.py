@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -51,6 +52,7 @@ def lookup(
     *,
     side_by_side: bool = False,
     on_device: DeviceRows | None = None,
+    training: Any = None,
 ) -> list[tf.Tensor]:
     """Reads the embeddings of all features, and combines the embeddings of bags.
 
@@ -60,6 +62,9 @@ def lookup(
             sample.
         side_by_side: Whether to return one tensor, with all features of a sample in one row.
         on_device: Variables of tables with `fast_tier="device"`, or `None` without such tables.
+        training: Argument `training` of Keras. False is outside of training, where keys without a
+            row read what their table says. `None` (default), or a tensor: see `ops.lookup.lookup`;
+            on a device it is training.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
@@ -69,6 +74,7 @@ def lookup(
         tf.errors.OpError: When the op runs: a table is not open, an earlier update failed, or an
             owner of rows has died.
     """
+    trains = bool(training) if isinstance(training, bool | int) else None
     replacement = _replacement.get()
     if replacement is not None:
         embeddings = [
@@ -76,17 +82,20 @@ def lookup(
             for proxy, feature in zip(proxies, features, strict=True)
         ]
     elif on_device is not None:
-        embeddings = _of_tiers(proxies, features, on_device)
+        embeddings = _of_tiers(proxies, features, on_device, trains)
     else:
         refs = [_ref(proxy) for proxy in proxies]
-        return lookup_op.lookup(refs, features, side_by_side=side_by_side)
+        return lookup_op.lookup(refs, features, side_by_side=side_by_side, training=trains)
     if not side_by_side:
         return embeddings
     return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]
 
 
 def _of_tiers(
-    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], on_device: DeviceRows
+    proxies: Sequence[TableProxy],
+    features: Sequence[FeatureKeys],
+    on_device: DeviceRows,
+    trains: bool | None,
 ) -> list[tf.Tensor]:
     """Looks up each table where its fast tier is."""
     by_feature: dict[int, tf.Tensor] = {}
@@ -100,9 +109,9 @@ def _of_tiers(
         keys = [features[at] for at in chosen]
         if there:
             values = [tf.convert_to_tensor(proxies[at]) for at in chosen]
-            embeddings = on_device.lookup(refs, keys, values)
+            embeddings = on_device.lookup(refs, keys, values, outside=trains is False)
         else:
-            embeddings = lookup_op.lookup(refs, keys)
+            embeddings = lookup_op.lookup(refs, keys, training=trains)
         by_feature |= dict(zip(chosen, embeddings, strict=True))
     return [by_feature[at] for at in range(len(proxies))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,11 +11,14 @@ import numpy as np
 from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid.core import native
 from tfhybrid.errors import DataError
 from tfhybrid.metrics.binary import auc, log_loss
 from tfhybrid.metrics.calibration import calibration, normalized_entropy
 from tfhybrid.metrics.grouped import gauc
 from tfhybrid.metrics.probabilities import warn_of_probabilities
+
+_log = logging.getLogger("tfhybrid.metrics")
 
 
 @distributed.call("metrics.evaluate")
@@ -47,6 +51,8 @@ def evaluate(
         outputs: Names of the outputs to score, if others have labels too that are not 0 or 1.
             Defaults to all outputs with a label.
 
+    The log tells which share of the keys had no row, and so read what `TableConfig.unseen` says.
+
     Returns:
         `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"` (the number of
         samples of all ranks) and, with a group, `"gauc"`. For a model with several outputs the
@@ -66,12 +72,14 @@ def evaluate(
     print(tfhybrid.metrics.evaluate(model, test, group="user")["gauc"])
     ```
     """
+    before = _keys_read()
     # Checked only after the gather: a rank that raised before it would leave the others waiting.
     samples = distributed.together(
         lambda: _samples_of_rank(
             model, itertools.islice(dataset, steps), group, from_logits, outputs
         )
     )
+    _report_unseen(before)
     keys = None if group is None else distributed.allgather(samples.keys)
     names, logits = _agreed(samples)
     nothing = np.empty((0, 3), np.float32)
@@ -85,6 +93,19 @@ def evaluate(
         of_output = _scores(columns, logits[name], keys)
         scores |= {f"{prefix}{metric}": value for metric, value in of_output.items()}
     return scores
+
+
+def _keys_read() -> np.ndarray:
+    """Returns how many keys this process has read outside of training, and how many had no row."""
+    counters = native.counters()
+    return np.array([counters["keys_read"], counters["unseen_keys"]])
+
+
+def _report_unseen(before: np.ndarray) -> None:
+    """Logs the share of keys without a row among those that all ranks have read."""
+    read, unseen = np.sum(distributed.allgather_object(_keys_read() - before), axis=0).tolist()
+    if read and distributed.rank() == 0:
+        _log.info("Evaluated: %.2f %% of %d keys had no row", 100 * unseen / read, read)
 
 
 class _RankSamples(NamedTuple):

@@ -8,6 +8,7 @@ Lookups run one after the other, even from several threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,7 +42,7 @@ class DeviceRows:
                 # The number of the last lookup whose rows were written.
                 self._held = tf.Variable(0, dtype=tf.int64, trainable=False)
                 self._alone = tf.CriticalSection()
-        self._eager: dict[tuple[tuple[int, str], ...], _Read] = {}
+        self._eager: dict[tuple[Any, ...], _Read] = {}
 
     def __contains__(self, table: str) -> bool:
         """Returns whether there is a variable for a table."""
@@ -57,6 +58,8 @@ class DeviceRows:
         tables: Sequence[TableRef],
         features: Sequence[FeatureKeys],
         proxies: Sequence[tf.Tensor],
+        *,
+        outside: bool = False,
     ) -> list[tf.Tensor]:
         """Gathers the embeddings of features on the device, and combines those of bags there.
 
@@ -64,6 +67,8 @@ class DeviceRows:
             tables: Table of each feature; features may share one.
             features: Keys of each feature.
             proxies: Value of each feature's proxy variable, which gets the gradient.
+            outside: Whether this is outside of training: a key without a row then reads what its
+                table says (`Table.unseen`), otherwise its initial value. Default: no.
 
         Returns:
             One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner.
@@ -73,7 +78,7 @@ class DeviceRows:
         """
         keys = [tf.reshape(feature.keys, [-1]) for feature in features]
         embeddings = []
-        rows = self._reader(tables)(keys)
+        rows = self._reader(tables, outside)(keys)
         for table, feature, of_keys in zip(tables, features, rows, strict=True):
             shape = tf.concat([tf.shape(feature.keys), [table.dim]], axis=0)
             embedding = tf.ensure_shape(
@@ -82,19 +87,21 @@ class DeviceRows:
             embeddings.append(feature.combine(embedding))
         return _with_gradients(tables, features, proxies, embeddings)
 
-    def _reader(self, tables: Sequence[TableRef]) -> _Read:
+    def _reader(self, tables: Sequence[TableRef], outside: bool) -> _Read:
         if not tf.executing_eagerly():
-            return lambda keys: self._read(tables, keys)
+            return lambda keys: self._read(tables, keys, outside)
         # A graph that fails leaves the critical section; in eager code the exception would stay in.
-        named = tuple((table.engine, table.name) for table in tables)
+        named = (outside, *((table.engine, table.name) for table in tables))
         if named not in self._eager:
             self._eager[named] = tf.function(
-                lambda keys: self._read(tables, keys),
+                lambda keys: self._read(tables, keys, outside),
                 input_signature=[[tf.TensorSpec([None], tf.int64)] * len(tables)],
             )
         return lambda keys: _untaped(self._eager[named], keys)
 
-    def _read(self, tables: Sequence[TableRef], keys: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _read(
+        self, tables: Sequence[TableRef], keys: list[tf.Tensor], outside: bool
+    ) -> list[tf.Tensor]:
         """Returns the row of each key, `[keys, dim]`. Runs in graphs only."""
         distinct = list({table.name: table for table in tables}.values())
         names = [table.name for table in distinct]
@@ -108,6 +115,7 @@ class DeviceRows:
                 tables=names,
                 dims=[table.dim for table in distinct],
                 table_of=[names.index(table.name) for table in tables],
+                outside=outside,
             )
             written = [
                 self._write(name, *of_table)

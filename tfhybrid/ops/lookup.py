@@ -121,7 +121,11 @@ def number_keys(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> 
 
 
 def lookup(
-    tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    *,
+    side_by_side: bool = False,
+    training: bool | None = None,
 ) -> list[tf.Tensor]:
     """Reads the embeddings of all features in one op, and combines the embeddings of bags.
 
@@ -129,6 +133,9 @@ def lookup(
         tables: Table of each feature; features may share one.
         features: Keys of each feature; with `side_by_side`, `[batch, ...]` or one bag per sample.
         side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
+        training: Whether the model trains, so that a key without a row reads its initial value;
+            otherwise it reads what its table says (`Table.unseen`). `None` (default): in a graph,
+            whether a gradient of the lookup is computed; in eager mode, yes.
 
     Returns:
         One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner. With
@@ -149,6 +156,7 @@ def lookup(
         combiners=[feature.combiner for feature in features],
         weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
+        reading="by_gradient" if training is None else "training" if training else "outside",
         M=1 if side_by_side else len(features),
         T=len({table.name for table in tables}),
     )

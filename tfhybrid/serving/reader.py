@@ -165,7 +165,8 @@ class Reader:
     def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> PublishedWeights:
         """Returns rows, and optionally the dense weights, of one publication.
 
-        A key without a row reads its initial value, as in training.
+        A key without a row reads zeros, or its initial value if the publication says so: that is
+        `TableConfig.unseen` of the trainer that opened the target model.
 
         Args:
             keys: int64 of any shape, by table.

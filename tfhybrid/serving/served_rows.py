@@ -44,6 +44,8 @@ class ServedRows(TableSet):
         self.create_store(memory, job, f"reader of {name}, pid {os.getpid()}")
         for table, each in spec.all_tables.items():
             self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed))
+            zeros = ctypes.c_int(each.unseen == "zeros")
+            self.engine.call("table_set_unseen", table.encode(), zeros)
 
     def reserve(self, more: Mapping[str, int]) -> None:
         """Reserves space for more rows.
@@ -86,7 +88,7 @@ class ServedRows(TableSet):
     def read(self, table: str, keys: np.ndarray) -> np.ndarray:
         """Returns embeddings, float32 `keys.shape + (dim,)`.
 
-        A key without a row reads its initial value, as in training.
+        A key without a row reads what the publication says (`TableSpec.unseen`).
 
         Args:
             table: Name of the table.
@@ -96,7 +98,7 @@ class ServedRows(TableSet):
             DataError: A key is not a whole number of int64.
             StoreError: The store is closed.
         """
-        return self.engine.lookup(table, self.dims[table], _keys(table, keys))
+        return self.engine.lookup(table, self.dims[table], _keys(table, keys), outside=True)
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
         """Yields all rows of a table in blocks, without states; nobody may write meanwhile.

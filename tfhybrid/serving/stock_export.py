@@ -148,6 +148,10 @@ class _PublishedTable:
         return int(self.spec.dim)
 
     @property
+    def unseen(self) -> str:
+        return str(self.spec.unseen)
+
+    @property
     def config(self) -> Any:
         return SimpleNamespace(initializer=SimpleNamespace(native=self.spec.initializer))
 

@@ -37,6 +37,7 @@ class Table:
 
     Attributes:
         owner: Owner of the rows: hosts of the ranks, or embedding nodes.
+        unseen: Embedding of a key without a row outside of training: `"zeros"` or `"initial"`.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.
@@ -59,6 +60,7 @@ class Table:
         self.name = name
         self._job = current_job()
         self.config = config = settled(name, config, self._job)
+        self.unseen = config.unseen or ("zeros" if config.trainable else "initial")
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
@@ -95,6 +97,7 @@ class Table:
         if self.config.fast_tier == "device":
             passes.add_to_device(self._job.engine, self.name)
         self._is_open = True
+        self.set_unseen(self.unseen)
         if self.waiting is not None:
             self.waiting.open()
         if self._job.is_leader and self.config.expected_rows:
@@ -405,6 +408,15 @@ class Table:
         start = version if optimizer_start is None else optimizer_start
         self._job.engine.set_version(self.name, version, start)
 
+    def set_unseen(self, unseen: str) -> None:
+        """Sets what keys without a row read outside of training. Every rank must call it.
+
+        Args:
+            unseen: `"zeros"`, or `"initial"` for their initial values.
+        """
+        self.unseen = unseen
+        self._call("table_set_unseen", ctypes.c_int(unseen == "zeros"))
+
     def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
         return RowBlock(
             np.empty(rows, np.int64),
@@ -418,10 +430,7 @@ class Table:
             "table_read_rows",
             ctypes.c_int64(first),
             ctypes.c_int64(len(block.keys)),
-            native.pointer(block.keys),
-            native.pointer(block.embeddings),
-            native.pointer(block.states),
-            native.pointer(block.history),
+            *map(native.pointer, (block.keys, block.embeddings, block.states, block.history)),
         )
 
     def _scan(self, host: int, first: int, rows: int) -> tuple[ShardSize, RowBlock]:
@@ -473,7 +482,7 @@ class WaitingTable(Table):
     def __init__(self, table: Table) -> None:
         name = table.name + native.WAITING_SUFFIX
         self.awaited = table.name  # name of the other table
-        config = TableConfig(dim=1, initializer="zeros", placement=table.config.placement)
+        config = TableConfig(1, "zeros", placement=table.config.placement, unseen="initial")
         super().__init__(name, config)
         self._allocated_as = table.name
         self.owner = table.owner

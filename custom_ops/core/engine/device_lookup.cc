@@ -18,12 +18,13 @@ int64_t NextNumber() {
 
 }  // namespace
 
-DeviceLookup::DeviceLookup(Engine* engine) : engine_(engine), number_(NextNumber()) {}
+DeviceLookup::DeviceLookup(Engine* engine, bool outside)
+    : engine_(engine), number_(NextNumber()), outside_(outside) {}
 
 Result<std::shared_ptr<DeviceLookup>> DeviceLookup::Plan(Engine* engine, const OpenTables& tables,
                                                          const std::vector<Feature>& features,
-                                                         int64_t held) {
-  const std::shared_ptr<DeviceLookup> lookup(new DeviceLookup(engine));
+                                                         int64_t held, bool outside) {
+  const std::shared_ptr<DeviceLookup> lookup(new DeviceLookup(engine, outside));
   std::vector<std::vector<Span<const int64_t>>> keys(tables.size());
   for (const Feature& feature : features) {
     lookup->features_.emplace_back(feature.table, keys[feature.table].size());
@@ -54,6 +55,7 @@ Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
   for (const TableLookup& lookup : tables_) {
     reads.push_back({lookup.table, engine_->tables().AllocationOf(lookup.table->reader->name()),
                      lookup.requested.keys});
+    reads.back().outside = outside_;
   }
   TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->owners().Fetch(reads, parallel_for));
   return Status::Ok();
@@ -83,7 +85,8 @@ Status DeviceLookup::ReadTable(size_t table) {
   if (fetched_ != nullptr && fetched_->Has(table)) {
     fetched_->Lookup(table, 0, keys.size(), out);
   } else {
-    TFHYBRID_RETURN_IF_ERROR(lookup.table->reader->Lookup(keys, out));
+    TFHYBRID_RETURN_IF_ERROR(lookup.table->reader->Lookup(
+        keys, out, UnseenKeys{outside_ && lookup.table->unseen_zeros, outside_}));
   }
   TFHYBRID_ASSIGN_OR_RETURN(lookup.changed,
                             lookup.on_device->Copy(lookup.requested, lookup.rows.get(), number_));

@@ -27,10 +27,10 @@ class DeviceLookup {
     size_t table;
   };
 
-  // `held`: as of DeviceRows::Plan().
+  // `held`: as of DeviceRows::Plan(). `outside`: of training, as in FeatureRead.
   static Result<std::shared_ptr<DeviceLookup>> Plan(Engine* engine, const OpenTables& tables,
                                                     const std::vector<Feature>& features,
-                                                    int64_t held);
+                                                    int64_t held, bool outside);
   // Fetches rows from other hosts. On the fetching thread.
   Status Fetch(const ParallelFor& parallel_for);
   // Reads all rows, and selects those to copy.
@@ -58,11 +58,12 @@ class DeviceLookup {
     int64_t dim() const { return table->reader->dim(); }
   };
 
-  explicit DeviceLookup(Engine* engine);
+  DeviceLookup(Engine* engine, bool outside);
   Status ReadTable(size_t table);
 
   Engine* const engine_;
   const int64_t number_;
+  const bool outside_;
   std::vector<TableLookup> tables_;
   // For each feature: its table, and its number among that table's features.
   std::vector<std::pair<size_t, size_t>> features_;

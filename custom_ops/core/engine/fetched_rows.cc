@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/exchange/row_frames.h"
 #include "core/placement/key_handle.h"
 #include "core/util/copy_floats.h"
 #include "core/util/counters.h"
@@ -54,9 +53,10 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
     if (failure.ok()) asked.emplace_back(owner, held.Take());
   }
   if (failure.ok()) failure = CopyFromPasses(*sources.passes);
-  for (const TableFetch& fetch : tables_) {
+  for (TableFetch& fetch : tables_) {
     if (!failure.ok() || fetch.Count(host) == 0) continue;
-    failure = fetch.table->reader->Lookup(fetch.KeysOf(host), fetch.RowsOf(host));
+    failure = fetch.table->reader->Lookup(fetch.KeysOf(host), fetch.RowsOf(host),
+                                          UnseenKeys{false, false, fetch.MarksOf(host)});
   }
   // Answers are received though one has failed: the next lookup must not find them.
   for (const auto& [owner, held] : asked) {
@@ -65,7 +65,19 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
     if (received.code() == StatusCode::kPeerDied) held.connection->Shut();
     if (failure.ok()) failure = received;
   }
+  if (failure.ok()) ClearUnseen();
   return failure.ok() ? CheckVersions() : failure;
+}
+
+void FetchedRows::ClearUnseen() {
+  for (TableFetch& fetch : tables_) {
+    if (!fetch.outside || !fetch.table->unseen_zeros) continue;
+    float* row = fetch.rows.get();
+    for (const uint8_t has_row : fetch.has_row) {
+      if (has_row == 0) std::fill_n(row, fetch.dim(), 0.0f);
+      row += fetch.dim();
+    }
+  }
 }
 
 Status FetchedRows::CheckVersions() const {
@@ -93,13 +105,17 @@ Status FetchedRows::TakeSent(const Sources& sources, TableFetch* fetch) const {
     TFHYBRID_ASSIGN_OR_RETURN(const ReceivedRows::Rows rows,
                               sources.received->Await(ticket, table, owner, sources.check_alive));
     if (rows.failed || rows.table.dim != dim) return Status::Ok();  // the owner says why
+    // Of a batch for training, the owner does not say which keys have a row.
+    if (fetch->outside && rows.table.has_row == nullptr) return Status::Ok();
     fetch->versions[static_cast<size_t>(owner)] = rows.table.version;
     float* to = fetch->RowsOf(owner);
+    uint8_t* has_row = fetch->MarksOf(owner);
     for (const int64_t key : fetch->KeysOf(owner)) {
       const KeyHandle handle = KeyHandle::Of(key);
       if (handle.ticket != ticket || handle.index >= rows.table.rows) return Status::Ok();
       CopyFloats(rows.table.embeddings + handle.index * dim, dim, to);
       to += dim;
+      if (has_row != nullptr) *has_row++ = rows.table.has_row[handle.index];
     }
   }
   fetch->sent = true;
@@ -167,11 +183,12 @@ Status FetchedRows::CheckMisses(int64_t host, const RankPasses& passes) const {
   return Status::Ok();
 }
 
-Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
-  for (const TableFetch& fetch : tables_) {
+Status FetchedRows::CopyFromPasses(const RankPasses& passes) {
+  for (TableFetch& fetch : tables_) {
     const int64_t owners = fetch.allocation->nodes();
     std::vector<bool> awaited(fetch.views.size() * static_cast<size_t>(owners));
     float* to = fetch.RowsOf(owners);
+    uint8_t* has_row = fetch.MarksOf(owners);
     for (const FromPass& from : fetch.from_passes) {
       const size_t source = from.view * static_cast<size_t>(owners) + from.owner;
       if (!awaited[source]) {
@@ -186,6 +203,7 @@ Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
       }
       fetch.views[from.view].Copy(from.row, from.owner, to);
       to += fetch.dim();
+      if (has_row != nullptr) *has_row++ = fetch.views[from.view].HasRow(from.row);
     }
   }
   return Status::Ok();
@@ -215,6 +233,7 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
       tables_.back().table = features[f].table;
       tables_.back().allocation = features[f].allocation;
       tables_.back().key_handles = features[f].key_handles;
+      tables_.back().outside = features[f].outside;
       tables_.back().posted = features[f].table->posted.load();
       if (features[f].key_handles) {
         tables_.back().versions.resize(static_cast<size_t>(features[f].allocation->nodes()));
@@ -288,6 +307,7 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
     for (uint32_t& row : of_features_[feature].rows) row = positions[row];
   }
   fetch->rows.reset(new float[fetch->keys.size() * static_cast<size_t>(fetch->dim())]);
+  if (fetch->outside) fetch->has_row.resize(fetch->keys.size());
 }
 
 Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
@@ -301,14 +321,19 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   std::vector<Span<const int64_t>> pieces = {words};
   for (const AskedKeys& table : asked) pieces.push_back(table.keys);
   // All tables are alike: a lookup takes either key handles or keys.
-  const bool key_handles = tables_.front().key_handles;
-  return connection->Send(key_handles ? FrameKind::kReadHandles : FrameKind::kRead, pieces);
+  const TableFetch& alike = tables_.front();
+  const FrameKind keys = alike.outside ? FrameKind::kReadMarked : FrameKind::kRead;
+  const FrameKind handles = alike.outside ? FrameKind::kReadMarkedHandles : FrameKind::kReadHandles;
+  return connection->Send(alike.key_handles ? handles : keys, pieces);
 }
 
 Status FetchedRows::Receive(int64_t owner, Connection* connection) {
-  const auto versions = static_cast<int64_t>(tables_.size());
+  auto head = static_cast<int64_t>(tables_.size());
   int64_t all = 0;
-  for (const TableFetch& fetch : tables_) all += WordsOfRows(fetch.Asked(owner), fetch.dim());
+  for (const TableFetch& fetch : tables_) {
+    head += fetch.AskedMarks(owner);
+    all += WordsOfRows(fetch.Asked(owner), fetch.dim());
+  }
   Arrived arrived;
   for (bool done = false; !done;) {
     TFHYBRID_ASSIGN_OR_RETURN(const FrameHeader header, connection->ReceiveHeader());
@@ -316,26 +341,38 @@ Status FetchedRows::Receive(int64_t owner, Connection* connection) {
     int64_t rows = header.words;
     if (kind == FrameKind::kRows) {
       done = true;
-      rows -= versions;
+      rows -= head;
       if (rows == all) arrived = {};  // again, if some had come
     }
     const int64_t left = all - arrived.all;
     if (done ? rows != left : kind != FrameKind::kSomeRows || rows > left) {
-      return Refuse(header, versions + left, connection);
+      return Refuse(header, head + left, connection);
     }
-    if (done) {
-      std::vector<uint64_t> of_tables(tables_.size());
-      TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(of_tables.data(), versions * kWordBytes));
-      for (size_t p = 0; p < tables_.size(); ++p) {
-        if (tables_[p].key_handles && tables_[p].Asked(owner) > 0) {
-          tables_[p].versions[static_cast<size_t>(owner)] = of_tables[p];
-        }
-      }
-    }
+    if (done) TFHYBRID_RETURN_IF_ERROR(ReceiveHead(owner, connection));
     TFHYBRID_RETURN_IF_ERROR(ReceiveRows(owner, rows, &arrived, connection));
     AddTo(Counter::kFetchedBytes, header.words * kWordBytes);
   }
   for (const TableFetch& fetch : tables_) AddTo(Counter::kFetchedRows, fetch.Asked(owner));
+  return Status::Ok();
+}
+
+Status FetchedRows::ReceiveHead(int64_t owner, Connection* connection) {
+  std::vector<uint64_t> versions(tables_.size());
+  TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
+      versions.data(), static_cast<int64_t>(versions.size()) * kWordBytes));
+  for (size_t p = 0; p < tables_.size(); ++p) {
+    if (tables_[p].key_handles && tables_[p].Asked(owner) > 0) {
+      tables_[p].versions[static_cast<size_t>(owner)] = versions[p];
+    }
+  }
+  std::vector<uint8_t> marks;
+  for (TableFetch& fetch : tables_) {
+    const int64_t bytes = fetch.AskedMarks(owner) * kWordBytes;
+    if (bytes == 0) continue;
+    marks.resize(static_cast<size_t>(bytes));
+    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(marks.data(), bytes));
+    std::copy_n(marks.begin(), fetch.Asked(owner), fetch.MarksOf(owner));
+  }
   return Status::Ok();
 }
 
@@ -381,6 +418,15 @@ void FetchedRows::Lookup(size_t feature, int64_t first, int64_t last, RowCursor<
   const TableFetch& fetch = tables_[of.table];
   const int64_t dim = fetch.dim();
   for (int64_t key = first; key < last; ++key) CopyFloats(Row(of, fetch, key), dim, out.Next());
+  CountKeys(fetch, of.rows.data() + first, of.rows.data() + last);
+}
+
+void FetchedRows::CountKeys(const TableFetch& fetch, const uint32_t* begin,
+                            const uint32_t* end) const {
+  if (!fetch.outside) return;
+  AddTo(Counter::kKeysRead, end - begin);
+  AddTo(Counter::kUnseenKeys,
+        std::count_if(begin, end, [&](uint32_t row) { return fetch.has_row[row] == 0; }));
 }
 
 void FetchedRows::LookupBags(size_t feature, const Bags& bags, int64_t first, int64_t last,
@@ -391,6 +437,7 @@ void FetchedRows::LookupBags(size_t feature, const Bags& bags, int64_t first, in
   for (int64_t key = bags.splits[first]; key < bags.splits[last]; ++key) {
     combiner.Add(Row(of, fetch, key));
   }
+  CountKeys(fetch, of.rows.data() + bags.splits[first], of.rows.data() + bags.splits[last]);
 }
 
 }  // namespace tfhybrid

@@ -16,6 +16,7 @@
 #include "core/compute/unique_keys.h"
 #include "core/engine/owner_links.h"
 #include "core/engine/received_rows.h"
+#include "core/exchange/row_frames.h"
 #include "core/passes/rank_passes.h"
 #include "core/placement/allocation.h"
 #include "core/store/store.h"
@@ -32,6 +33,9 @@ struct FeatureRead {
   std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
   Span<const int64_t> keys;
   bool key_handles = false;  // the keys are key handles (core/placement/key_handle.h)
+  // Outside of training, where keys without a row read what OpenTable says. All features of a
+  // lookup are alike.
+  bool outside = false;
   // Where the keys were numbered before, all features of the table together.
   const uint32_t* numbers = nullptr;  // of each key
   Span<const int64_t> distinct = {};  // of the table
@@ -69,7 +73,8 @@ class FetchedRows {
   std::vector<RowRead> Reads() const;
   // Whether a feature's table is sharded, and its rows are therefore in here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
-  // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
+  // Copies the embeddings of its keys [first, last), and counts them if they were read outside of
+  // training. REQUIRES: it has them.
   void Lookup(size_t feature, int64_t first, int64_t last, RowCursor<float> out) const;
   // Combines those of bags [first, last).
   void LookupBags(size_t feature, const Bags& bags, int64_t first, int64_t last,
@@ -88,6 +93,7 @@ class FetchedRows {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
     bool key_handles;                     // all keys are
+    bool outside;                         // of training
     bool sent = false;                    // owners sent the rows unasked
     uint64_t posted = 0;                  // the version that this rank has posted
     uint64_t staleness = 0;               // updates that rows may lack
@@ -97,6 +103,7 @@ class FetchedRows {
     std::vector<int64_t> keys;      // distinct, owner by owner
     std::vector<int64_t> starts;    // of each owner's keys, then of those from passes
     std::unique_ptr<float[]> rows;  // [keys, dim]
+    std::vector<uint8_t> has_row;   // of each key, if this is outside of training; else empty
     std::vector<RankPasses::PassView> views;
     std::vector<FromPass> from_passes;  // by key
     int64_t missed = 0;                 // keys that passes should have had, and not
@@ -113,6 +120,11 @@ class FetchedRows {
     float* RowsOf(int64_t owner) const {
       return rows.get() + starts[static_cast<size_t>(owner)] * dim();
     }
+    // Null in training.
+    uint8_t* MarksOf(int64_t owner) {
+      return outside ? has_row.data() + starts[static_cast<size_t>(owner)] : nullptr;
+    }
+    int64_t AskedMarks(int64_t owner) const { return outside ? WordsOfMarks(Asked(owner)) : 0; }
   };
   struct OfFeature {
     size_t table = kNone;
@@ -134,7 +146,10 @@ class FetchedRows {
   int64_t SourceOf(int64_t key, int64_t host, TableFetch* fetch) const;
   static Status CheckKeyHandles(const std::vector<FeatureRead>& features, int64_t host);
   Status CheckMisses(int64_t host, const RankPasses& passes) const;
-  Status CopyFromPasses(const RankPasses& passes) const;
+  Status CopyFromPasses(const RankPasses& passes);
+  // Overwrites the initial values of keys without a row where they read zeros.
+  void ClearUnseen();
+  void CountKeys(const TableFetch& fetch, const uint32_t* begin, const uint32_t* end) const;
   bool PassesHold() const;
   Status Ask(int64_t owner, Connection* connection) const;
   // How much of an owner's answer is there.
@@ -144,6 +159,8 @@ class FetchedRows {
     int64_t of_table = 0;  // words, of that one
   };
   Status Receive(int64_t owner, Connection* connection);
+  // What an answer says of each table in front of the last rows.
+  Status ReceiveHead(int64_t owner, Connection* connection);
   // The next `words` of its rows. REQUIRES: so many are left.
   Status ReceiveRows(int64_t owner, int64_t words, Arrived* arrived, Connection* connection) const;
   // Returns why an answer does not have `wanted` words.

@@ -124,6 +124,9 @@ Status RowSender::Send(const Ready& ready, Connection* connection) const {
     reads[t].embeddings = reinterpret_cast<float*>(rows.data.get() + at);
     at += of_table;
   }
+  sent.marked = !ready.batch->trains;
+  std::vector<int64_t> marks;
+  if (sent.marked) marks = MarkReads(&reads);
   const Result<std::vector<uint64_t>> versions = tables_->Read(reads);
   if (!versions.ok()) {
     for (SentTable& table : sent.tables) table.rows = 0;
@@ -136,9 +139,9 @@ Status RowSender::Send(const Ready& ready, Connection* connection) const {
     AddTo(Counter::kServedRows, sent.tables[t].rows);
   }
   const std::vector<int64_t> head = SentWords(sent);
-  AddTo(Counter::kServedBytes,
-        (static_cast<int64_t>(head.size()) + size) * static_cast<int64_t>(sizeof(int64_t)));
-  return connection->Send(FrameKind::kSent, {head, rows.words()});
+  const auto words = static_cast<int64_t>(head.size() + marks.size()) + size;
+  AddTo(Counter::kServedBytes, words * static_cast<int64_t>(sizeof(int64_t)));
+  return connection->Send(FrameKind::kSent, {head, marks, rows.words()});
 }
 
 }  // namespace tfhybrid

@@ -22,6 +22,22 @@ Status CheckDim(const OpenTable& table, int64_t dim) {
                        " floats here. Received: ", dim);
 }
 
+bool NamesHandles(FrameKind kind) {
+  return kind == FrameKind::kReadHandles || kind == FrameKind::kReadMarkedHandles;
+}
+
+bool WantsMarks(FrameKind kind) {
+  return kind == FrameKind::kReadMarked || kind == FrameKind::kReadMarkedHandles;
+}
+
+// The words in front of an answer's rows.
+std::vector<int64_t> HeadOf(const std::vector<uint64_t>& versions,
+                            const std::vector<int64_t>& marks) {
+  std::vector<int64_t> head(versions.begin(), versions.end());
+  head.insert(head.end(), marks.begin(), marks.end());
+  return head;
+}
+
 Status SendRows(Connection* connection, FrameKind kind,
                 const std::vector<Span<const int64_t>>& pieces) {
   for (const Span<const int64_t>& piece : pieces) {
@@ -99,8 +115,9 @@ Status RowService::Answer(int64_t host, Connection* connection) {
         continue;
       case FrameKind::kRead:
       case FrameKind::kReadHandles:
-        answered =
-            AnswerRead(connection, frame.payload.words(), frame.kind == FrameKind::kReadHandles);
+      case FrameKind::kReadMarked:
+      case FrameKind::kReadMarkedHandles:
+        answered = AnswerRead(connection, frame.kind, frame.payload.words());
         break;
       case FrameKind::kScan:
         answered = AnswerScan(connection, frame.payload.words());
@@ -117,9 +134,9 @@ Status RowService::Answer(int64_t host, Connection* connection) {
   }
 }
 
-Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words, bool key_handles) {
+Status RowService::AnswerRead(Connection* connection, FrameKind kind, Span<const int64_t> words) {
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<AskedKeys> tables, ParseRead(words));
-  std::vector<std::vector<int64_t>> keys(key_handles ? tables.size() : 0);  // of key handles
+  std::vector<std::vector<int64_t>> keys(NamesHandles(kind) ? tables.size() : 0);  // of key handles
   for (size_t t = 0; t < keys.size(); ++t) {
     keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const uint64_t staleness,
@@ -135,8 +152,10 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
     reads.push_back({std::move(table), asked.min_version, asked.keys, nullptr});
     size += WordsOfRows(asked.keys.size(), asked.dim);
   }
+  std::vector<int64_t> marks;
+  if (WantsMarks(kind)) marks = MarkReads(&reads);
   if (size > kPartWords) {
-    TFHYBRID_ASSIGN_OR_RETURN(const bool sent, SendParts(connection, reads));
+    TFHYBRID_ASSIGN_OR_RETURN(const bool sent, SendParts(connection, reads, marks));
     if (sent) return Status::Ok();
   }
   const WordBuffer embeddings = WordBuffer::OfSize(size);
@@ -148,12 +167,13 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
     at += of_table;
   }
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, tables_->Read(reads));
-  const std::vector<int64_t> head(versions.begin(), versions.end());
+  const std::vector<int64_t> head = HeadOf(versions, marks);
   for (const AskedKeys& asked : tables) AddTo(Counter::kServedRows, asked.keys.size());
   return SendRows(connection, FrameKind::kRows, {head, embeddings.words()});
 }
 
-Result<bool> RowService::SendParts(Connection* connection, const std::vector<TableRead>& reads) {
+Result<bool> RowService::SendParts(Connection* connection, const std::vector<TableRead>& reads,
+                                   const std::vector<int64_t>& marks) {
   std::vector<int64_t> part;
   const auto send = [&](const std::vector<int64_t>& head, FrameKind kind) {
     return SendRows(connection, kind, {head, part});
@@ -169,8 +189,10 @@ Result<bool> RowService::SendParts(Connection* connection, const std::vector<Tab
         const int64_t count = std::min(max_rows, read.keys.size() - first);
         part.resize(static_cast<size_t>(WordsOfRows(count, dim)));
         part.back() = 0;  // with the padding
+        uint8_t* const has_row = read.has_row == nullptr ? nullptr : read.has_row + first;
         TFHYBRID_RETURN_IF_ERROR(read.table->reader->Lookup(read.keys.subspan(first, count),
-                                                            reinterpret_cast<float*>(part.data())));
+                                                            reinterpret_cast<float*>(part.data()),
+                                                            UnseenKeys{false, false, has_row}));
       }
     }
     return Status::Ok();
@@ -179,7 +201,7 @@ Result<bool> RowService::SendParts(Connection* connection, const std::vector<Tab
                             TryReadVersion(reads, tables_->check_alive(), copy));
   if (!versions.has_value()) return false;
   // The last part goes with what makes them an answer.
-  TFHYBRID_RETURN_IF_ERROR(send({versions->begin(), versions->end()}, FrameKind::kRows));
+  TFHYBRID_RETURN_IF_ERROR(send(HeadOf(*versions, marks), FrameKind::kRows));
   for (const TableRead& read : reads) AddTo(Counter::kServedRows, read.keys.size());
   return true;
 }

@@ -51,10 +51,11 @@ class RowService {
   void Run(int64_t host, LinkPurpose purpose, Served* served);
   // Runs until the connection ends, and returns why.
   Status Answer(int64_t host, Connection* connection);
-  Status AnswerRead(Connection* connection, Span<const int64_t> words, bool key_handles);
-  // Sends rows while they are looked up. Returns whether all were sent; else rows have changed
-  // meanwhile, and all are to be sent again.
-  Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads);
+  Status AnswerRead(Connection* connection, FrameKind kind, Span<const int64_t> words);
+  // Sends rows while they are looked up, and last the versions and `marks`. Returns whether all
+  // were sent; else rows have changed meanwhile, and all are to be sent again.
+  Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads,
+                         const std::vector<int64_t>& marks);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);
 
   const PlacedTables* const tables_;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/engine/held_writers.h"
+#include "core/exchange/row_frames.h"
 #include "core/shm/wait_word.h"
 
 namespace tfhybrid {
@@ -58,6 +59,18 @@ OpenTables TablesOf(const std::vector<TableRead>& reads) {
 
 }  // namespace
 
+std::vector<int64_t> MarkReads(std::vector<TableRead>* reads) {
+  int64_t size = 0;
+  for (const TableRead& read : *reads) size += WordsOfMarks(read.keys.size());
+  std::vector<int64_t> marks(static_cast<size_t>(size));
+  auto* to = reinterpret_cast<uint8_t*>(marks.data());
+  for (TableRead& read : *reads) {
+    read.has_row = to;
+    to += WordsOfMarks(read.keys.size()) * static_cast<int64_t>(sizeof(int64_t));
+  }
+  return marks;
+}
+
 Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, int timeout_ms,
                                           const std::function<Status()>& check_alive) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
@@ -71,7 +84,9 @@ Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, i
   const auto copy = [&](const auto& /*have_changed*/) {
     Status looked_up;
     for (const TableRead& read : reads) {
-      if (looked_up.ok()) looked_up = read.table->reader->Lookup(read.keys, read.embeddings);
+      if (!looked_up.ok()) continue;
+      looked_up = read.table->reader->Lookup(read.keys, read.embeddings,
+                                             UnseenKeys{false, false, read.has_row});
     }
     return looked_up;
   };

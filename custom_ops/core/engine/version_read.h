@@ -26,8 +26,13 @@ struct TableRead {
   std::shared_ptr<OpenTable> table;
   uint64_t min_version;  // or a later one
   Span<const int64_t> keys;
-  float* embeddings;  // [keys, dim]
+  float* embeddings;           // [keys, dim]
+  uint8_t* has_row = nullptr;  // as in UnseenKeys
 };
+
+// Makes the words of the marks of all keys (core/exchange/row_frames.h), and has the reads write
+// them there.
+std::vector<int64_t> MarkReads(std::vector<TableRead>* reads);
 
 // Returns the version of each table that was read. kDeadlineExceeded after about `timeout_ms`; for
 // `check_alive` see TableReader::WaitVersion().

@@ -4,10 +4,16 @@
 #include "core/util/words.h"
 
 namespace tfhybrid {
+namespace {
+
+constexpr int64_t kRead = 0, kFailed = 1, kMarked = 2;
+
+}  // namespace
 
 std::vector<int64_t> SentWords(const SentBatch& batch) {
   WordWriter out;
-  out.Put(batch.ticket, batch.failed ? 1 : 0, static_cast<int64_t>(batch.tables.size()));
+  const int64_t state = batch.failed ? kFailed : (batch.marked ? kMarked : kRead);
+  out.Put(batch.ticket, state, static_cast<int64_t>(batch.tables.size()));
   for (const SentTable& table : batch.tables) {
     out.Put(table.name, table.dim, static_cast<int64_t>(table.version), table.rows);
   }
@@ -17,9 +23,10 @@ std::vector<int64_t> SentWords(const SentBatch& batch) {
 Result<SentBatch> ParseSent(Span<const int64_t> words) {
   WordReader in(words);
   SentBatch batch = {};
-  int64_t failed = 0, tables = 0;
-  TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.ticket, &failed, &tables));
-  batch.failed = failed != 0;
+  int64_t state = 0, tables = 0;
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.ticket, &state, &tables));
+  batch.marked = state == kMarked;
+  batch.failed = state != kRead && !batch.marked;
   for (int64_t t = 0; t < tables; ++t) {
     SentTable table = {};
     int64_t version = 0;
@@ -27,6 +34,12 @@ Result<SentBatch> ParseSent(Span<const int64_t> words) {
     TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(table.dim, table.rows));
     table.version = static_cast<uint64_t>(version);
     batch.tables.push_back(std::move(table));
+  }
+  for (SentTable& table : batch.tables) {
+    if (!batch.marked) break;
+    Span<const int64_t> marks;
+    TFHYBRID_RETURN_IF_ERROR(in.Get(WordsOfMarks(table.rows), &marks));
+    table.has_row = reinterpret_cast<const uint8_t*>(marks.data());
   }
   for (SentTable& table : batch.tables) {
     Span<const int64_t> rows;

@@ -37,6 +37,8 @@ enum class FrameKind : uint32_t {
   kReadHandles = 11,  // as kRead, of key handles (core/placement/key_handle.h)
   kSent = 12,         // rows of a batch (core/exchange/batch_frames.h)
   kSomeRows = 13,     // the next rows of an answer that is not known to be one yet
+  kReadMarked = 14,   // as kRead and kReadHandles; the answer says which keys have a row
+  kReadMarkedHandles = 15,
 };
 
 struct FrameHeader {

@@ -2,7 +2,9 @@
 //
 //     READ   number of tables; of each its name, dim, the least version that will do, and number of
 //            keys; then the keys, table by table
-//     ROWS   the version of each table; then embeddings [keys, dim], each table's padded to a word
+//     ROWS   the version of each table; of each table, if the request was READ_MARKED, a byte for
+//            each key, 1 if it has a row, padded to a word; then embeddings [keys, dim], each
+//            table's padded to a word. A key without a row has its initial value
 //     SOME_ROWS  the next of these embeddings, before ROWS has the last ones. If rows change
 //            meanwhile, ROWS has all of them again
 //     SCAN   a table's name and dim, the first row and how many at most
@@ -30,6 +32,12 @@ struct AskedKeys {
 
 // Returns the number of words that so many rows take in a ROWS frame.
 inline int64_t WordsOfRows(int64_t rows, int64_t dim) { return (rows * dim + 1) / 2; }
+
+// Returns the number of words that the marks of so many keys take there.
+inline int64_t WordsOfMarks(int64_t keys) {
+  constexpr int64_t kInWord = sizeof(int64_t);
+  return (keys + kInWord - 1) / kInWord;
+}
 
 // Ok if a frame may have this many rows of this width: a broken peer could request more than fits
 // in memory.

@@ -66,6 +66,8 @@ class RankPasses {
     bool Holds() const { return pass->file.done(table) == done && !pass->file.ended(); }
     // The row of a key, or -1.
     int64_t Find(int64_t key) const;
+    // Whether its owner has a row for the key, or else it is an initial value; otherwise as Copy().
+    bool HasRow(int64_t row) const { return pass->file.has_row(table)[row] != 0; }
     // Copies it. REQUIRES: Await() has returned.
     void Copy(int64_t row, int64_t owner, float* embedding) const;
   };

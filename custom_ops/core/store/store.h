@@ -47,6 +47,8 @@ struct OpenTable {
   std::unique_ptr<TableWriter> writer TFHYBRID_PT_GUARDED_BY(writing);
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
+  // Whether keys without a row read zeros outside of training; else they read their initial values.
+  std::atomic<bool> unseen_zeros{false};
   std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
   // The table of keys that wait for admission to this one; null if none need to wait. Both have the
   // same version. This table's lock is taken first.

@@ -8,8 +8,8 @@
 #include "core/compute/optimizer.h"
 #include "core/compute/row_update.h"
 #include "core/util/copy_floats.h"
+#include "core/util/counters.h"
 #include "core/util/prefetch.h"
-#include "core/util/simd.h"
 
 namespace tfhybrid {
 namespace {
@@ -27,14 +27,10 @@ constexpr int64_t kDistance = 16;
 // Rough cost of finding a row, in nanoseconds.
 constexpr int64_t kFindRowCostNs = 30;
 
-TFHYBRID_SIMD int64_t CountNan(const float* rows, int64_t count, int64_t dim) {
-  int64_t found = 0;
-  for (int64_t row = 0; row < count; ++row, rows += dim) {
-    bool nan = false;
-    for (int64_t column = 0; column < dim; ++column) nan |= rows[column] != rows[column];
-    found += nan;
-  }
-  return found;
+void Count(const UnseenKeys& unseen, int64_t keys, int64_t missing) {
+  if (!unseen.counts) return;
+  AddTo(Counter::kKeysRead, keys);
+  AddTo(Counter::kUnseenKeys, missing);
 }
 
 // Takes the row of each key, `row_of(i)`, which was fetched kDistance keys before.
@@ -332,7 +328,7 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
   return Status::Ok();
 }
 
-Status TableReader::Lookup(const LookupKeys& keys, RowCursor<float> out) {
+Status TableReader::Lookup(const LookupKeys& keys, RowCursor<float> out, const UnseenKeys& unseen) {
   if (keys.keys.empty()) return Status::Ok();
   const int64_t width = dim();
   const Initializer initial = initializer();
@@ -341,17 +337,27 @@ Status TableReader::Lookup(const LookupKeys& keys, RowCursor<float> out) {
   // fetches on its own.
   RowCursor<float> ahead = out;
   for (int64_t i = 0; i < kDistance; ++i) ahead.Next();
-  return Visit(keys, [&](const float* row, int64_t key) {
+  uint8_t* has_row = unseen.has_row;
+  int64_t missing = 0;
+  const Status visited = Visit(keys, [&](const float* row, int64_t key) {
     float* target = out.Next();
     __builtin_prefetch(ahead.Next(), 1);
+    if (has_row != nullptr) *has_row++ = row != nullptr;
     if (row != nullptr) {
       CopyFloats(row, width, target);
     } else {
+      ++missing;
+      if (unseen.zeros) {
+        std::fill_n(target, width, 0.0f);
+        return;
+      }
       InitializeRow(initial, shape().seed, key, Span<float>(target, width));
       ScaleRow(initial_decay, width, target);
     }
     ScaleRow(row_decay, width, target);
   });
+  Count(unseen, keys.keys.size(), missing);
+  return visited;
 }
 
 Status TableReader::LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row) {
@@ -373,16 +379,24 @@ Status TableReader::FindKeys(Span<const int64_t> keys, uint8_t* found) {
 }
 
 Status TableReader::LookupBags(const LookupKeys& keys, const Bags& bags, int64_t first,
-                               int64_t last, RowCursor<float> out) {
+                               int64_t last, RowCursor<float> out, const UnseenKeys& unseen) {
   const Initializer initial = initializer();
   const float row_decay = RowDecay(), initial_decay = InitialDecay();
   std::vector<float> scratch(static_cast<size_t>(dim()));
   BagCombiner combiner(bags, first, last, dim(), out);
-  const int64_t begin = bags.splits[first];
-  return Visit(keys.subspan(begin, bags.splits[last] - begin), [&](const float* row, int64_t key) {
+  const LookupKeys read = keys.subspan(bags.splits[first], bags.splits[last] - bags.splits[first]);
+  uint8_t* has_row = unseen.has_row;
+  int64_t missing = 0;
+  const Status visited = Visit(read, [&](const float* row, int64_t key) {
+    if (has_row != nullptr) *has_row++ = row != nullptr;
     if (row == nullptr) {
-      InitializeRow(initial, shape().seed, key, scratch);
-      ScaleRow(initial_decay, dim(), scratch.data());
+      ++missing;
+      if (unseen.zeros) {
+        std::fill(scratch.begin(), scratch.end(), 0.0f);
+      } else {
+        InitializeRow(initial, shape().seed, key, scratch);
+        ScaleRow(initial_decay, dim(), scratch.data());
+      }
       row = scratch.data();
     }
     if (row_decay != 1.0f) {
@@ -392,6 +406,8 @@ Status TableReader::LookupBags(const LookupKeys& keys, const Bags& bags, int64_t
     }
     combiner.Add(row);
   });
+  Count(unseen, read.keys.size(), missing);
+  return visited;
 }
 
 bool TableReader::Reached(uint64_t version) const {
@@ -464,26 +480,6 @@ Status TableReader::ReadFileRows(const MappedView& view, int64_t first, int64_t 
     CopyFloats(record.data(), dim(), embeddings + i * dim());
   }
   return Status::Ok();
-}
-
-Result<int64_t> TableReader::CountNanRows() {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
-  const int64_t rows = MappedRows(*view);
-  int64_t found = 0;
-  if (in_files()) {
-    std::vector<float> row(static_cast<size_t>(dim()));
-    for (int64_t number = 0; number < rows; ++number) {
-      TFHYBRID_RETURN_IF_ERROR(ReadFileRows(*view, number, 1, row.data()));
-      found += CountNan(row.data(), 1, dim());
-    }
-    return found;
-  }
-  for (int64_t chunk = 0, first = 0; first < rows; ++chunk) {
-    const int64_t count = std::min(rows - first, locator_.ChunkRows(chunk));
-    found += CountNan(view->embeddings[static_cast<size_t>(chunk)], count, dim());
-    first += count;
-  }
-  return found;
 }
 
 }  // namespace tfhybrid

@@ -1,6 +1,6 @@
 // TableReader: a table as every rank sees it, the leader's own lookups included: read-only
 // mappings, no lock held while rows are copied, and never a write. A key without a row reads its
-// initial value.
+// initial value, or zeros if the caller says so (UnseenKeys).
 //
 // Thread-safe. What is mapped grows with the table; a lookup works on one immutable MappedView and
 // maps what is new first. Process-safe beside one TableWriter: a row that is being updated during a
@@ -75,6 +75,13 @@ struct LookupKeys {
   const FoundRows* found = nullptr;  // null: no row was found yet
 };
 
+// What a lookup does about keys without a row. The default is that of training.
+struct UnseenKeys {
+  bool zeros = false;          // they read zeros, else their initial values
+  bool counts = false;         // adds to Counter::kKeysRead and Counter::kUnseenKeys
+  uint8_t* has_row = nullptr;  // receives 1 for each key that has a row, else 0
+};
+
 class TableReader {
  public:
   // Maps `table_name` of the store in `directory`; kNotFound while the leader has not created it.
@@ -103,7 +110,7 @@ class TableReader {
   // where rows lie in files: those are not in memory yet.
   Result<FoundRows> Find(Span<const int64_t> keys, const ParallelFor& parallel_for);
   // Copies the embeddings of the keys to where `out` goes, one after the other.
-  Status Lookup(const LookupKeys& keys, RowCursor<float> out);
+  Status Lookup(const LookupKeys& keys, RowCursor<float> out, const UnseenKeys& unseen = {});
   // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
   // has a row, else 0: then it is the initial value.
   Status LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row);
@@ -113,10 +120,10 @@ class TableReader {
   Status FindKeys(Span<const int64_t> keys, uint8_t* found);
   // Combines those of bags [first, last) of `keys`, without a copy of each row.
   Status LookupBags(const LookupKeys& keys, const Bags& bags, int64_t first, int64_t last,
-                    RowCursor<float> out);
+                    RowCursor<float> out, const UnseenKeys& unseen = {});
   // To an array [keys, dim()].
-  Status Lookup(Span<const int64_t> keys, float* out) {
-    return Lookup(keys, RowCursor<float>(out, RowLayout::Array(dim()), 0));
+  Status Lookup(Span<const int64_t> keys, float* out, const UnseenKeys& unseen = {}) {
+    return Lookup(keys, RowCursor<float>(out, RowLayout::Array(dim()), 0), unseen);
   }
 
   // Ok once `version` updates have been applied. Waits in slices, and between them fails with what

@@ -17,8 +17,10 @@ enum class Counter : int {
   kFetchedBytes,   // bytes of these
   kServedRows,     // rows that lookups of other hosts read from this one
   kServedBytes,    // bytes of these
+  kKeysRead,       // keys that lookups outside of training read
+  kUnseenKeys,     // of these, keys without a row
 };
-inline constexpr int kCounters = 8;
+inline constexpr int kCounters = 10;
 
 int64_t CountOf(Counter counter);
 void AddTo(Counter counter, int64_t count);

@@ -66,6 +66,17 @@ def check_owners(table: tfhybrid.store.Table) -> None:
     assert table.all_rows == sum(rows for rows, _ in shards.values())
 
 
+def check_unseen(table: tfhybrid.store.Table) -> None:
+    """Outside of training, the keys that no host has a row for read zeros on every rank."""
+    engine = current_job().engine
+    rows = table.lookup(ALL_KEYS)
+    held = np.concatenate([block.keys for block in table.blocks()])
+    rows[~np.isin(ALL_KEYS, held)] = 0
+    found = engine.lookup(table.name, table.dim, ALL_KEYS, outside=True)
+    assert np.array_equal(found, rows)
+    assert 0 < (rows == 0).all(axis=1).sum() < len(ALL_KEYS)
+
+
 def train(case: str, placement: str, announced=None, **options):
     """Returns digests, dense weights and rows as looked up; and differences to the reference."""
     optimizer, reduction = case.split(":")
@@ -85,6 +96,7 @@ def train(case: str, placement: str, announced=None, **options):
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
     for table in tables.values():
         check_owners(table)
+        check_unseen(table)
     found = of_all_hosts(tables), click_model.dense_weights(model), rows
     # A rank alone, without the others.
     if tfhybrid.rank() == 1:

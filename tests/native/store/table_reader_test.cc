@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/shm/mapped_file.h"
+#include "core/util/counters.h"
 #include "store/table_fixture.h"
 
 namespace tfhybrid::table_reader_test {
@@ -34,6 +35,45 @@ TEST_F(TableReaderTest, UnseenKeysReadTheirInitialValue) {
     ASSERT_OK(CreateRows(writer.get(), {0, -1, kMinKey, kMaxKey}));
     EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys)) << kind;
     EXPECT_EQ(4, reader->Stats().rows);
+  }
+}
+
+// With the marks and the count of both, in memory and in files, one by one and in bags.
+TEST_F(TableReaderTest, UnseenKeysReadZerosOnRequest) {
+  const std::vector<int64_t> keys = {7, -1, kMinKey, 42, 7, kMaxKey};
+  const std::vector<uint8_t> marks = {1, 0, 0, 1, 1, 0};
+  const std::vector<int64_t> splits = {0, 2, 2, 6};
+  for (const bool in_files : {false, true}) {
+    TableConfig config = ConfigOf(in_files ? "filed" : "item", 2);
+    if (in_files) {
+      config.files = directory_.path();
+      config.cache_bytes = 1 << 20;
+    }
+    const auto writer = Create(config);
+    const auto reader = Open(config.name);
+    ASSERT_OK(WriteRows(writer.get(), {7, 42}, {1, 2, 4, 8}));
+    writer->PublishUpdate(1, 0.5, 1.0f, kNoTime);
+    std::vector<float> rows(12), bags(6);
+    std::vector<uint8_t> has_row(6), has_row_in_bags(6);
+    const int64_t read = CountOf(Counter::kKeysRead), unseen = CountOf(Counter::kUnseenKeys);
+    ASSERT_OK(reader->Lookup(Span<const int64_t>(keys), rows.data(),
+                             UnseenKeys{true, true, has_row.data()}));
+    EXPECT_EQ(std::vector<float>({.5, 1, 0, 0, 0, 0, 2, 4, .5, 1, 0, 0}), rows);
+    EXPECT_EQ(marks, has_row);
+    const Bags combined = {Combiner::kMean, splits};
+    ASSERT_OK(reader->LookupBags(Span<const int64_t>(keys), combined, 0, 3,
+                                 RowCursor<float>(bags.data(), RowLayout::Array(2), 0),
+                                 UnseenKeys{true, true, has_row_in_bags.data()}));
+    EXPECT_EQ(std::vector<float>({.25, .5, 0, 0, .625, 1.25}), bags);
+    EXPECT_EQ(marks, has_row_in_bags);
+    EXPECT_EQ(read + 12, CountOf(Counter::kKeysRead));
+    EXPECT_EQ(unseen + 6, CountOf(Counter::kUnseenKeys));
+    // Initial values beside the marks, which are not counted.
+    ASSERT_OK(reader->Lookup(Span<const int64_t>(keys), rows.data(),
+                             UnseenKeys{false, false, has_row.data()}));
+    EXPECT_EQ(Lookup(reader.get(), keys), rows);
+    EXPECT_EQ(marks, has_row);
+    EXPECT_EQ(read + 12, CountOf(Counter::kKeysRead));
   }
 }
 

@@ -14,6 +14,7 @@ import tfhybrid
 from tests.support.keras_versions import needs_keras_3
 from tests.unit.checkpoint.older import job as saved_job
 from tfhybrid import checkpoint
+from tfhybrid.checkpoint import dense
 from tfhybrid.checkpoint.stored import folder_of
 from tfhybrid.cli.checkpoint.verification import verify
 from tfhybrid.data import Position
@@ -53,3 +54,12 @@ def _assert_worth(model, wanted, *, exact: bool) -> None:
         np.testing.assert_allclose(worth["lookups"][table], rows, **tolerance)
     for found, weight in zip(worth["dense"], wanted["dense"], strict=True):
         np.testing.assert_allclose(found, weight, **tolerance)
+
+
+@needs_keras_3
+def test_keys_without_a_row_read_their_initial_values_as_they_did(model: keras.Model) -> None:
+    """Outside of training too: older versions had no other choice."""
+    checkpoint.restore(model, OLDER / "optimizer-start")
+    tables = dense.tables_of(model)
+    assert tables
+    assert {table.unseen for table in tables.values()} == {"initial"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("job")
 
 FEATURES = ("user", "item", "hour")
 TABLE = tfhybrid.TableConfig(dim=4, initializer=tfhybrid.initializers.Uniform(-0.5, 0.5))
+INITIAL = dataclasses.replace(TABLE, unseen="initial")
 INT64 = np.iinfo(np.int64)
 EXTREMES = np.array([0, -1, INT64.min, INT64.max])
 
@@ -43,7 +45,7 @@ def trained(model: keras.Model, keys: Mapping[str, np.ndarray]) -> keras.Model:
 
 def decayed_model() -> keras.Model:
     """A model whose embeddings, those of unseen keys too, have lost half of themselves."""
-    model = deepfm(FEATURES, table=TABLE, hidden=(8,))
+    model = deepfm(FEATURES, table=INITIAL, hidden=(8,))
     model.compile(
         tfhybrid.DistributedOptimizer(keras.optimizers.AdamW(0.01, 10.0)),
         keras.losses.BinaryCrossentropy(from_logits=True),
@@ -64,6 +66,7 @@ def assert_same(folder: Path, model: keras.Model, inputs: Mapping[str, np.ndarra
 
 
 BUILDERS: dict[str, Callable[[], keras.Model]] = {
+    "initial values": lambda: deepfm(FEATURES, table=INITIAL, hidden=(16,)),
     "deepfm": lambda: deepfm(FEATURES, table=TABLE, hidden=(16, 8), dropout=0.3, batch_norm=True),
     "dcnv2": lambda: dcnv2(FEATURES, table=TABLE, crosses=2, hidden=(16,)),
     "dcn": lambda: dcn(FEATURES, table=TABLE, crosses=2, hidden=(16,)),
@@ -109,7 +112,7 @@ class RowSum(keras.layers.Layer):
 
 def test_unseen_keys_read_zeros_on_request(tmp_path) -> None:
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in FEATURES}
-    layer = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, TABLE), concatenate=True)
+    layer = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, INITIAL), concatenate=True)
     model = trained(keras.Model(inputs, RowSum()(layer(inputs))), keys_of(64))
     unseen = {name: np.full((2, 1), 10_000) for name in FEATURES}
     assert_same(export.saved_model(model, tmp_path), model, unseen)
@@ -278,7 +281,7 @@ def test_layers_with_vocabularies_of_their_own(tmp_path) -> None:
     folder = export.saved_model(model, tmp_path)
     values = {"city": tf.constant([["Rome"], ["Bonn"]]), "user": tf.constant([[1], [2]], tf.int64)}
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](**values)["output_0"]
-    np.testing.assert_allclose(served, model(values), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(served, model(values, training=False), rtol=0, atol=1e-6)
 
 
 @pytest.fixture
@@ -412,4 +415,4 @@ def test_clients_send_strings(tmp_path) -> None:
     folder = export.saved_model(model, tmp_path)
     unseen = {"city": tf.constant([["Ulm"], ["never seen"]]), "user": tf.constant([[3], [99]])}
     unseen["user"] = tf.cast(unseen["user"], tf.int64)
-    np.testing.assert_array_equal(serve(folder, unseen)["output_0"], model(unseen))
+    np.testing.assert_array_equal(serve(folder, unseen)["output_0"], model(unseen, training=False))

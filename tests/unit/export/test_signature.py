@@ -17,6 +17,8 @@ from tfhybrid.export.signature import Signature, request_names
 
 pytestmark = pytest.mark.usefixtures("job")
 
+# Keys without a row have different embeddings: no key has a row here.
+TABLE = tfhybrid.TableConfig(2, combiner="sum", unseen="initial")
 # Names of inputs, with those that the page about serving promises.
 NAMES = {
     **{"user": "user", "UserId": "UserId", "user id": "user_id", "user.no": "user_no"},
@@ -30,7 +32,7 @@ def model_of(inputs: Any) -> keras.Model:
     """A model with one output, the sum of an embedding of each input."""
     leaves = tf.nest.flatten(inputs)
     layer = tfhybrid.layers.EmbeddingCollection(
-        {f"f{number}": tfhybrid.TableConfig(2, combiner="sum") for number in range(len(leaves))}
+        {f"f{number}": TABLE for number in range(len(leaves))}
     )
     embedded = layer({f"f{number}": leaf for number, leaf in enumerate(leaves)})
     total = keras.layers.Add()(list(embedded.values())) if len(leaves) > 1 else embedded["f0"]
@@ -48,7 +50,10 @@ def test_every_name_can_be_served(tmp_path) -> None:
     keys = {name: np.array([[number], [-number]]) for number, name in enumerate(NAMES)}
     request = {NAMES[name]: tf.constant(values) for name, values in keys.items()}
     np.testing.assert_allclose(
-        serve(**request)["output_0"], model(list(keys.values())), rtol=1e-5, atol=1e-6
+        serve(**request)["output_0"],
+        model(list(keys.values()), training=False),
+        rtol=1e-5,
+        atol=1e-6,
     )
     graph = load_graph(export.serving_graph(model, tmp_path / "graph"))
     assert graph.inputs.keys() == set(NAMES.values())
@@ -60,7 +65,7 @@ def test_names_that_become_equal_get_numbers(tmp_path, caplog) -> None:
     serve = signature_of(model, tmp_path)
     keys = [tf.constant([[number]], tf.int64) for number in (3, 4, 5)]
     served = serve(user_id_2=keys[0], user_id=keys[1], user_id_3=keys[2])
-    np.testing.assert_allclose(served["output_0"], model(keys), rtol=1e-5)
+    np.testing.assert_allclose(served["output_0"], model(keys, training=False), rtol=1e-5)
     assert "the input 'user-id' of the exported model is called 'user_id_2'" in caplog.text
 
 
@@ -74,7 +79,8 @@ def test_the_parts_of_a_ragged_input_leave_other_inputs_their_names(tmp_path) ->
         x_row_splits_2=tf.constant([0, 2, 3], tf.int64),
         x_row_splits=tf.constant([[7], [8]], tf.int64),
     )
-    expected = model([tf.constant([[7], [8]]), tf.ragged.constant([[1, 2], [3]], tf.int64)])
+    request = [tf.constant([[7], [8]]), tf.ragged.constant([[1, 2], [3]], tf.int64)]
+    expected = model(request, training=False)
     np.testing.assert_allclose(served["output_0"], expected, rtol=1e-5)
 
 
@@ -91,7 +97,7 @@ def test_inputs_in_any_structure_are_served(nested, tmp_path) -> None:
     numbers = iter(range(1, 9))
     keys = tf.nest.map_structure(lambda _: tf.constant([[next(numbers)]], tf.int64), inputs)
     request = {"x": keys["b"][0], "z": keys["b"][1], "y": keys["a"]["c"]} if nested else keys
-    np.testing.assert_allclose(serve(**request)["output_0"], model(keys), rtol=1e-5)
+    np.testing.assert_allclose(serve(**request)["output_0"], model(keys, training=False), rtol=1e-5)
 
 
 def test_a_sequential_model_defines_its_input(tmp_path) -> None:
@@ -102,7 +108,7 @@ def test_a_sequential_model_defines_its_input(tmp_path) -> None:
     keys = tf.constant([[1, 2, 3], [3, 1, 2]], tf.int64)
     model.fit(keys, tf.ones([2, 1]), verbose=0)
     served = signature_of(model, tmp_path)(items=keys)
-    np.testing.assert_allclose(served["output_0"], model(keys), rtol=1e-5)
+    np.testing.assert_allclose(served["output_0"], model(keys, training=False), rtol=1e-5)
 
 
 def test_a_sparse_input_of_three_axes_has_indices_of_three_numbers() -> None:

@@ -138,7 +138,7 @@ def test_a_served_model_has_its_vocabulary(kind, place, tmp_path) -> None:
     inputs = None if kind == "functional" else tf.TensorSpec([None, 1], tf.string, name="word")
     folder = export.saved_model(model, tmp_path, inputs=inputs)
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](word=WORDS)
-    np.testing.assert_allclose(served["output_0"], model(WORDS), rtol=1e-6)
+    np.testing.assert_allclose(served["output_0"], model(WORDS, training=False), rtol=1e-6)
 
 
 def test_a_served_model_splits_texts(tmp_path) -> None:
@@ -151,7 +151,7 @@ def test_a_served_model_splits_texts(tmp_path) -> None:
     model = trained(keras.Model(texts, keras.layers.Dense(1)(embedded)), words)
     folder = export.saved_model(model, tmp_path)
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](text=words)
-    np.testing.assert_allclose(served["output_0"], model(words), rtol=1e-6)
+    np.testing.assert_allclose(served["output_0"], model(words, training=False), rtol=1e-6)
     graph = load_graph(export.serving_graph(model, tmp_path / "graph"))
     np.testing.assert_array_equal(graph.keys(text=words)["keys_0"], vectorize(words))
 
@@ -180,4 +180,6 @@ def test_a_layer_of_ones_own_serves_the_export_in_keras(tmp_path) -> None:
 
     words = keras.Input((1,), dtype="string")
     served = keras.Model(words, Served()(words))
-    np.testing.assert_allclose(served.predict(WORDS, verbose=0), model(WORDS), rtol=1e-6)
+    np.testing.assert_allclose(
+        served.predict(WORDS, verbose=0), model(WORDS, training=False), rtol=1e-6
+    )

@@ -54,7 +54,7 @@ def test_reads_what_a_lookup_without_a_gradient_reads(in_graph, concatenate) -> 
 
     if in_graph:
         train = tf.function(train)
-    read = tf.function(lambda keys: tf.nest.flatten(collection(keys)))
+    read = tf.function(lambda keys: tf.nest.flatten(collection(keys, training=True)))
     collection(batch(0))
     optimizer.build(collection.trainable_variables)
     for step in range(3):

@@ -39,7 +39,8 @@ def _inputs(seed: int) -> dict[str, np.ndarray]:
 
 def _predicted(model, inputs: dict[str, np.ndarray]) -> np.ndarray:
     ragged = tf.RaggedTensor.from_row_splits(inputs["history"], inputs["history_row_splits"])
-    return model({"item": tf.constant(inputs["item"]), "history": ragged}).numpy()
+    keys = {"item": tf.constant(inputs["item"]), "history": ragged}
+    return model(keys, training=False).numpy()
 
 
 def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: Path):

@@ -300,6 +300,10 @@ class OwnTable(Section):
     storage: Storage | None = Field(
         None, description="Files for the rows; by default they are in memory."
     )
+    unseen: Literal["initial", "zeros"] | None = Field(
+        None,
+        description="Values of a key without a row outside of training; see `TableConfig`.",
+    )
 
 
 class TableSettings(OwnTable):
@@ -390,8 +394,8 @@ class Export(Section):
     best: bool = Field(
         True, description="Whether to export the best epoch, if it was kept, instead of the last."
     )
-    unseen: Literal["initial", "zeros"] = Field(
-        "initial", description="Values of a key without a row."
+    unseen: Literal["initial", "zeros"] | None = Field(
+        None, description="Values of a key without a row; by default those of its table."
     )
     min_norm: NonNegative = Field(
         0.0, description="Norm of an embedding below which its row is left out."

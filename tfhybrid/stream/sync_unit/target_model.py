@@ -155,7 +155,7 @@ class TargetModel(TargetWeights):
         spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
-                if self._store.spec.to_json() != spec.to_json():
+                if self._store.spec.to_json() != spec.with_unseen(self._store.spec).to_json():
                     raise ConfigError(
                         f"Model '{self.name}' has the specification {self._store.spec.to_json()}. "
                         f"Received: a trainer with {spec.to_json()}"

@@ -18,7 +18,7 @@ from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.twin import twin
-from tfhybrid.store import Table
+from tfhybrid.store import Table, unseen_keys
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.trainer.online import dense_variables
 from tfhybrid.stream.weights import weight_base
@@ -77,6 +77,7 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
     for name, table in tables.items():
         paths = [path for of, path in files if of == name]
         start = base.optimizer_starts.get(name, 0)
+        unseen_keys.adopt(table, spec.tables[name].unseen, f"target model {target!r}")
         _load(table, spec.tables[name], paths, base.version, start)
     dense = {
         name: _whole(spec.all_tables[name], [path for of, path in files if of == name])

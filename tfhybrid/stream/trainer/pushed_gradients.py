@@ -183,10 +183,15 @@ def _settings(optimizer: Sequence[float]) -> dict[str, float]:
 
 def _table_spec(table: Table) -> TableSpec:
     if not table.optimizer:  # a frozen table has no gradients
-        return TableSpec(table.dim, table.config.initializer.native)
+        return TableSpec(table.dim, table.config.initializer.native, unseen=table.unseen)
     slots, slot_dim = table.state_shape
     return TableSpec(
-        table.dim, table.config.initializer.native, _settings(table.optimizer), slots, slot_dim
+        table.dim,
+        table.config.initializer.native,
+        _settings(table.optimizer),
+        slots,
+        slot_dim,
+        unseen=table.unseen,
     )
 
 

@@ -109,7 +109,7 @@ class PushedDeltas(Push):
     def spec(self) -> ModelSpec:
         return ModelSpec(
             {
-                name: TableSpec(table.dim, table.config.initializer.native)
+                name: TableSpec(table.dim, table.config.initializer.native, unseen=table.unseen)
                 for name, table in sorted(self._tables.items())
             },
             [tuple(each.shape) for each in self._weights],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from tfhybrid.stream.trainer.leased_dataset import tensor_of
 from tfhybrid.stream.trainer.leases import Leases
 from tfhybrid.stream.weights.observed import Observed
 
+_log = logging.getLogger("tfhybrid.stream")
+
 
 class Validate(keras.callbacks.Callback):
     """Progressive validation: scores the first rows of each lease with the weights just read.
@@ -22,6 +25,9 @@ class Validate(keras.callbacks.Callback):
     published (`auc_drop`). List this callback after `Online`, which reads the weights. It also
     copies the model's metrics from the sync unit and the provider to this process, for a
     `tfhybrid.callbacks.TensorBoard` listed after it.
+
+    A key without a row reads its initial value here, whatever `TableConfig.unseen` says: the rows
+    of a lease are those that it is trained on.
 
     Args:
         leases: Leases that the training dataset was made from.
@@ -54,6 +60,10 @@ class Validate(keras.callbacks.Callback):
         self._label = label
         self._rows = rows
         self._fence: int | None = None  # of the lease that was scored last
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Logs what keys without a row read. Called by Keras."""
+        _log.info("Progressive validation: keys without a row read their initial values")
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Scores the first rows of a lease before its first batch is trained. Called by Keras.

@@ -33,6 +33,11 @@ class TableSpec:
         policy: Fields of `native.RowPolicyStruct`, by name: admission and eviction of keys.
             Default: every key gets a row and keeps it. The sync unit's settings decide it; a
             trainer's specification never has one.
+        unseen: Embedding that readers of publications get for keys without a row: `"zeros"`, or
+            `"initial"`, the default, their initial values.
+
+    Raises:
+        ConfigError: `unseen` is something else.
     """
 
     dim: int
@@ -41,6 +46,11 @@ class TableSpec:
     slots: int = 0
     slot_dim: int | None = None
     policy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    unseen: str = "initial"
+
+    def __post_init__(self) -> None:
+        if self.unseen not in ("zeros", "initial"):
+            raise ConfigError(f"unseen must be 'zeros' or 'initial'. Received: {self.unseen!r}")
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -122,6 +132,18 @@ class ModelSpec(AsJson):
             )
         tables = {
             name: dataclasses.replace(table, policy=policies.get(name, {}))
+            for name, table in self.tables.items()
+        }
+        return dataclasses.replace(self, tables=tables)
+
+    def with_unseen(self, other: ModelSpec) -> ModelSpec:
+        """Returns the specification with what keys without a row read in another one.
+
+        Args:
+            other: Other specification; tables that it does not have stay as they are.
+        """
+        tables = {
+            name: dataclasses.replace(table, unseen=other.tables.get(name, table).unseen)
             for name, table in self.tables.items()
         }
         return dataclasses.replace(self, tables=tables)
@@ -215,7 +237,11 @@ class ModelSpec(AsJson):
     @override
     def to_json(self) -> str:
         """Returns the specification as JSON. Equal specifications have equal texts."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        fields = dataclasses.asdict(self)
+        for table in fields["tables"].values():
+            if table["unseen"] == "initial":  # as in texts of older versions
+                del table["unseen"]
+        return json.dumps(fields, sort_keys=True)
 
     @classmethod
     @override
