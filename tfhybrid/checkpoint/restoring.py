@@ -170,8 +170,7 @@ def restore_checkpoint(
             model. Nothing was changed, unless loading itself failed after all checks.
         ConfigError: A name in `tables` is not a table of the model; or the job has
             `resume="memory"`, and the model no `tfhybrid.DistributedOptimizer`.
-        StoreError: On all ranks, with `resume="memory"`: a table cannot be opened, or a rank has no
-            memory for its state.
+        StoreError: On all ranks, with `resume="memory"`: a table or a rank's state cannot be made.
         OSError: The directory cannot be read.
         NotInitializedError: `tfhybrid.init()` was not called.
     """
@@ -187,11 +186,9 @@ def restore_checkpoint(
                 _adopt_unseen(dense.tables_of(model), newest(path, existing, None))
         broken_epoch.note(model, position)
         return Restored(position, None)
-    if step is None and not existing:
-        restored = Restored(Position(0, 0), None)
-    else:
-        folder = newest(path, existing, step)
-        restored = _restore_files(model, folder, tables, weights, track)
+    restored = Restored(Position(0, 0), None)
+    if step is not None or existing:
+        restored = _restore_files(model, newest(path, existing, step), tables, weights, track)
     kept_model.start(model, restored.position)
     broken_epoch.note(model, restored.position)
     return restored

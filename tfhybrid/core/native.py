@@ -135,9 +135,8 @@ PHASE_SPAN = np.dtype([("phase", "<i4"), ("thread", "<i4"), ("begin", "<i8"), ("
 
 # `tfhybrid::Counter`
 COUNTERS = (
-    *("steps", "samples", "sent_bytes", "received_bytes"),
-    *("fetched_rows", "fetched_bytes", "served_rows", "served_bytes"),
-    *("keys_read", "unseen_keys"),
+    *("steps", "samples", "sent_bytes", "received_bytes", "fetched_rows", "fetched_bytes"),
+    *("served_rows", "served_bytes", "keys_read", "unseen_keys"),
 )
 
 # Initial size, in elements, of the buffer for a result of unknown size.

@@ -108,18 +108,14 @@ class Table:
     def _open_on_this_host(self) -> None:
         if self._job.watch is not None:
             self._job.watch.note_table(self.name)
+        config = self.config
+        files = config.storage.native if config.storage else ("", 0)
+        table = OpenedTable(
+            *(self.name, config.dim, config.initializer.native, self._job.seed),
+            *(config.policy, self.owner.placement, files),
+        )
         with distributed.waiting(f"the opening of table {self.name!r}"):
-            self._job.engine.open_table(
-                OpenedTable(
-                    self.name,
-                    self.config.dim,
-                    self.config.initializer.native,
-                    self._job.seed,
-                    self.config.policy,
-                    self.owner.placement,
-                    self.config.storage.native if self.config.storage else ("", 0),
-                )
-            )
+            self._job.engine.open_table(table)
 
     @property
     def is_sharded(self) -> bool:
@@ -228,9 +224,7 @@ class Table:
         ```
         """
         struct = self._counters()
-        counted = {
-            field.name: getattr(struct, field.name) for field in dataclasses.fields(TableSize)
-        }
+        counted = {each.name: getattr(struct, each.name) for each in dataclasses.fields(TableSize)}
         seen, self._seen = self._seen, struct
         evicted_rows = struct.evicted - seen.evicted
         new_rows = max(0, struct.rows - seen.rows + evicted_rows)  # fewer after clear()
@@ -443,11 +437,8 @@ class Table:
             self.name.encode(),
             ctypes.c_int64(first),
             ctypes.c_int64(rows),
-            ctypes.byref(total),
-            ctypes.byref(size),
-            ctypes.byref(read),
-            native.pointer(block.keys),
-            native.pointer(block.embeddings),
+            *map(ctypes.byref, (total, size, read)),
+            *map(native.pointer, (block.keys, block.embeddings)),
         )
         scanned = RowBlock(block.keys[: read.value], block.embeddings[: read.value], None, None)
         return ShardSize(host=host, rows=total.value, bytes=size.value), scanned
