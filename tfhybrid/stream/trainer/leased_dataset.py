@@ -40,19 +40,7 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
     model.fit(tfhybrid.stream.dataset(leases, features=["item"], label="label"), callbacks=...)
     ```
     """
-    missing = sorted({*features, label} - set(leases.schema.names))
-    if missing:
-        raise ConfigError(
-            "features and label must be columns of the stream. Its columns are "
-            f"{leases.schema.names}. Received: {missing}"
-        )
-    for name in (*features, label):
-        _check_complete(leases.schema.field(name))
-    if label in features:
-        raise ConfigError(
-            "The label must not be a feature, because it tells the model the answer. "
-            f"Received: label={label!r}, features={list(features)}"
-        )
+    _check_columns(leases.schema, features, label)
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
         while (batch := leases.batch()) is not None:
@@ -68,6 +56,22 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
     # A batch prefetched before `Leases.trained` is called would repeat the one in training.
     options.experimental_optimization.inject_prefetch = False
     return result.with_options(options)
+
+
+def _check_columns(schema: pa.Schema, features: Sequence[str], label: str) -> None:
+    missing = sorted({*features, label} - set(schema.names))
+    if missing:
+        raise ConfigError(
+            "features and label must be columns of the stream. Its columns are "
+            f"{schema.names}. Received: {missing}"
+        )
+    if label in features:
+        raise ConfigError(
+            "The label must not be a feature, because it tells the model the answer. "
+            f"Received: label={label!r}, features={list(features)}"
+        )
+    for name in (*features, label):
+        _check_complete(schema.field(name))
 
 
 def _check_complete(field: pa.Field) -> None:
