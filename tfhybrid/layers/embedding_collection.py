@@ -188,8 +188,9 @@ class EmbeddingCollection(keras.layers.Layer):
             inputs: Keys by feature name, int32 or int64; other features are ignored.
             weights: Weights of keys, by feature name, for features with a combiner, each of the
                 same kind and shape as its keys. They are data: no gradient flows to them.
-            training: Whether the model trains; Keras passes it. `None` (default), if nobody says:
-                in a graph, whether a gradient of the lookup is computed; otherwise it trains.
+            training: Whether the model trains; Keras passes it. In a graph, it also trains if a
+                gradient of the lookup is computed. `None` (default), if nobody says: in a graph,
+                only then; otherwise it trains.
 
         Raises:
             ConfigError: A feature is missing, or its keys or weights have the wrong type or shape.

@@ -62,9 +62,9 @@ def lookup(
             sample.
         side_by_side: Whether to return one tensor, with all features of a sample in one row.
         on_device: Variables of tables with `fast_tier="device"`, or `None` without such tables.
-        training: Argument `training` of Keras. False is outside of training, where keys without a
-            row read what their table says. `None` (default), or a tensor: see `ops.lookup.lookup`;
-            on a device it is training.
+        training: Argument `training` of Keras: see `ops.lookup.lookup`; a tensor counts as `None`
+            (default). On a device, only False is outside of training, where keys without a row
+            read what their table says.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,

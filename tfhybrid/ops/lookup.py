@@ -134,8 +134,9 @@ def lookup(
         features: Keys of each feature; with `side_by_side`, `[batch, ...]` or one bag per sample.
         side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
         training: Whether the model trains, so that a key without a row reads its initial value;
-            otherwise it reads what its table says (`Table.unseen`). `None` (default): in a graph,
-            whether a gradient of the lookup is computed; in eager mode, yes.
+            otherwise it reads what its table says (`Table.unseen`). In a graph, the model also
+            trains if a gradient of the lookup is computed. `None` (default): in a graph, only
+            then; in eager mode, yes.
 
     Returns:
         One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner. With
@@ -156,11 +157,19 @@ def lookup(
         combiners=[feature.combiner for feature in features],
         weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
-        reading="by_gradient" if training is None else "training" if training else "outside",
+        reading=_reading(training),
         M=1 if side_by_side else len(features),
         T=len({table.name for table in tables}),
     )
     return list(outputs.embeddings)
+
+
+def _reading(training: bool | None) -> str:
+    if training:
+        return "training"
+    # Eager mode cannot see a gradient. In a graph, rows that are trained must be those that were
+    # read, also in a layer that is called with `training=False` inside a model that trains.
+    return "outside" if training is False and tf.executing_eagerly() else "by_gradient"
 
 
 @tf.RegisterGradient("TfhybridLookup")

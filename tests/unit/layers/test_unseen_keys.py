@@ -49,6 +49,13 @@ class Subclassed(keras.Model):
         return self.add_up(self.embed(inputs["item"]))
 
 
+class Inferring(Subclassed):
+    """A model that calls its layer with `training=False`, as for one to be tuned finely."""
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        return self.add_up(self.embed(inputs["item"], training=False))
+
+
 def functional(layer: tfhybrid.layers.Embedding) -> keras.Model:
     item = keras.Input((1,), dtype="int64", name="item")
     return keras.Model({"item": item}, Sum()(layer(item)))
@@ -138,6 +145,18 @@ def test_a_loop_that_does_not_say_that_it_trains(build, *, compiled: bool) -> No
     close((tf.function(step) if compiled else step)(), start.sum(axis=1, keepdims=True))
     close(items.lookup(ASKED[2:3]), start - 0.5)
     close(model.predict(inputs, verbose=0), (start - 0.5).sum(axis=1, keepdims=True))
+
+
+def test_rows_that_are_trained_as_if_outside() -> None:
+    """In a graph, who takes the gradient of a lookup trains, whatever `training` says."""
+    model, items = trained(Inferring)
+    inputs = {"item": ASKED[:, np.newaxis]}
+    expected = judged(items, ASKED, "zeros")
+    close(model.predict(inputs, verbose=0), expected)
+    close(model(inputs), expected)
+    initial = judged(items, ASKED, "initial")
+    losses = np.logaddexp(0, initial) - LABELS[:, np.newaxis] * initial
+    assert model.train_on_batch(inputs, LABELS) == pytest.approx(losses.mean(), abs=1e-6)
 
 
 def test_an_eager_model_evaluates_as_a_compiled_one() -> None:
