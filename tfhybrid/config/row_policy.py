@@ -25,10 +25,11 @@ _ROWS = 1  # tfhybrid::PolicyKind::kRows
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
-    """Rule that gives a key its row in its n-th update. Until then the key reads its initial value.
+    """Rule that gives a key its row in its n-th update.
 
-    A waiting key takes about 60 bytes, for an exact counter and its index entry. No key is admitted
-    too soon.
+    Until then the key reads its initial value in training, and what `TableConfig.unseen` says
+    outside of it. A waiting key takes about 60 bytes, for an exact counter and its index entry. No
+    key is admitted too soon.
 
     Args:
         updates: Number of updates, over all ranks, in which a key must occur. At least 1, which

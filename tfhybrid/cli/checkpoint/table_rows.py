@@ -53,7 +53,7 @@ def show_rows(rows: Sequence[dict[str, Any]]) -> None:
         of = "" if row["string"] is None else f" of {row['string']!r}"
         show(plain(f"key {row['key']}{of}", "bold"))
         if row["embedding"] is None:
-            show("  no row: it reads its initial value")
+            show("  no row: training reads its initial value")
             continue
         show(f"  embedding  {_numbers(row['embedding'])}")
         for slot in row["states"]:

@@ -130,7 +130,7 @@ def test_rows_of_keys_are_shown_whole(run, run_json, newest):
     text = run(*options).stdout
     assert f"key {key}" in text
     assert "of 'never seen'" in text
-    assert "no row: it reads its initial value" in text
+    assert "no row: training reads its initial value" in text
 
 
 def test_rows_of_keys_want_a_table(run, newest):
