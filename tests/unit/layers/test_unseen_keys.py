@@ -213,6 +213,27 @@ def test_a_frozen_table_has_initial_values(training: bool | None) -> None:
     assert layer.table.unseen == "initial"
 
 
+def test_a_key_that_waits_for_admission_or_was_evicted() -> None:
+    """Either has no row."""
+    rules = {"admission": tfhybrid.Admission(2), "eviction": tfhybrid.Eviction(unseen_steps=20)}
+    model, items = trained(functional, **rules)
+    assert items.rows == len(SEEN)
+    new = np.array([70])
+    model.train_on_batch({"item": new[:, np.newaxis]}, np.ones(1))
+    assert items.stats().waiting == 1
+    keys = np.array([70, 3])
+    initial = items.lookup(keys)
+    found = model.predict({"item": keys[:, np.newaxis]}, verbose=0)
+    close(found, np.array([[0], [initial[1].sum()]]))
+    for _ in range(3000):
+        if not items.read(keys[1:]).keys.size:
+            break
+        model.train_on_batch({"item": new[:, np.newaxis]}, np.ones(1))
+    assert not items.read(keys[1:]).keys.size
+    assert items.lookup(keys[1:]).any()
+    assert not model.predict({"item": keys[1:, np.newaxis]}, verbose=0).any()
+
+
 def test_rows_on_a_device() -> None:
     layer = tfhybrid.layers.Embedding(table(fast_tier="device"), table="items")
     layer.build()
