@@ -380,12 +380,18 @@ def _parser(column: Column, type_: tf.DType | None) -> tf.io.RaggedFeature:
 def _quick_parser(column: Column, type_: tf.DType | None) -> Any:
     """Returns the parser of a feature, with a variable length only if necessary."""
     missing = column.missing
-    fits = type_ == tf.float32 or (type_ == tf.int64 and missing == int(missing or 0))
     bounded = column.low is not None or column.high is not None
-    if column.length != 1 or (missing is not None and (bounded or not fits)):
+    if column.length != 1 or (missing is not None and (bounded or not _fits(missing, type_))):
         return _parser(column, type_)
     default = int(missing) if type_ == tf.int64 and missing is not None else missing
     return tf.io.FixedLenFeature([], _parser(column, type_).dtype, default)
+
+
+def _fits(missing: float | str, type_: tf.DType | None) -> bool:
+    """Returns whether TensorFlow can fill a feature of a type with the value for a missing one."""
+    if isinstance(missing, str):
+        return False
+    return type_ == tf.float32 or (type_ == tf.int64 and float(missing).is_integer())
 
 
 def _parsed_values(parsed: dict[str, Any], column: Column) -> _Values | _Hashed:

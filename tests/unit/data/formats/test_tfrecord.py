@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 import tensorflow as tf
 
-from tfhybrid.data import FileBatches, Shard, TFRecord, string_keys
+from tfhybrid.data import Column, FileBatches, Shard, TFRecord, string_keys
 from tfhybrid.data.formats import tfrecord
 from tfhybrid.errors import DataError
 
@@ -175,6 +176,16 @@ def test_missing_numbers_among_integers(write):
     for missing in (0.0, -1.0, 0.5):
         clicks = TFRecord([], dense=["age"], missing_value=missing).read(path)
         assert clicks.dense["age"].tolist() == [30, missing]
+    clicks = TFRecord([], dense=["age"], missing_value=math.nan).read(path)
+    assert clicks.dense["age"][0] == 30
+    assert math.isnan(clicks.dense["age"][1])
+
+
+def test_integers_among_strings_with_a_text_for_missing_ones_are_refused(write):
+    path = write([{"city": [30]}])
+    data = TFRecord([Column("city", "string", missing="none")])
+    with pytest.raises(DataError, match=r"feature 'city', record 0: expected a .* Received: 30"):
+        data.read(path)
 
 
 @pytest.mark.parametrize(
