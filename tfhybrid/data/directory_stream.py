@@ -149,6 +149,7 @@ class DirectoryStream:
         if (first := next(names, None)) is None:
             raise DataError(f"Expected files {self._pattern}. Received: none in {self._directory}.")
         example = self._read(self._directory / first).take(slice(0, 0))
+        self._check_columns(first, example)  # even if the file has no samples
 
         def elements() -> Iterator[Element]:
             return (element(example if batch is None else batch) for batch in self._poll(start))
@@ -204,8 +205,11 @@ class DirectoryStream:
                 yield None
                 continue
             table = self._read(self._directory / name)
-            self._check_columns(name, table)
-            table = table if waiting is None else Clicks.concatenate([waiting, table])
+            if len(table):  # columns of a file without samples may have no types
+                self._check_columns(name, table)
+                table = table if waiting is None else Clicks.concatenate([waiting, table])
+            else:
+                table = waiting or table
             begin = begin or StreamPosition(name)
             left = len(table) - begin.row
             if left >= self._shard.size:

@@ -239,6 +239,22 @@ def test_files_whose_columns_have_other_types_are_refused(tmp_path, users, recei
         next(batches)
 
 
+@pytest.mark.parametrize("empty", ["0", "2"])
+def test_files_without_samples_may_lack_types(tmp_path, empty):
+    nothing = pa.array([], pa.null())
+    tables = {
+        empty: pa.table({"label": nothing, "tags": nothing}),
+        "1": pa.table({"label": [1, 0], "tags": [[1, 2], [3]]}),
+    }
+    for name, table in tables.items():
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    (tmp_path / END_MARKER).touch()
+    read = Parquet(["tags"]).read
+    files = DirectoryStream(tmp_path, read, batch_size=2, pattern="*.parquet", shard=Shard(0, 1))
+    batches = [batch.features["tags"].tolist() for batch in files.batches()]
+    assert batches == [[[1, 2], [3]]]
+
+
 def test_columns_of_a_reader_of_ones_own_are_compared(tmp_path):
     published(tmp_path, 1, 1)
 
