@@ -224,24 +224,39 @@ def _valid(array: pa.Array) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        binary = _BINARY.get(array.type)
-        if binary is None:
+        if _binary_type(array.type) == array.type:
             raise
-        array = array.view(binary)
+        array = _of_bytes(array)
         array.validate(full=True)
     return array
 
 
-_BINARY = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.list_(pa.string()): pa.list_(pa.binary()),
-}
+def _of_bytes(array: pa.Array) -> pa.Array:
+    """Returns an array whose texts are bytes, of which any are valid."""
+    binary = _binary_type(array.type)
+    if pa.types.is_dictionary(array.type):
+        texts = array.dictionary.view(binary.value_type)
+        return pa.DictionaryArray.from_arrays(array.indices, texts)
+    return array.view(binary)
+
+
+def _binary_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type in which texts are bytes, also those in lists."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _binary_type(kind.value_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        of = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return of(kind.value_field.with_type(_binary_type(kind.value_type)))
+    return kind
 
 
 def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
     if len({chunk.type for chunk in chunks}) > 1:  # texts, of which some are not UTF-8
-        chunks = [chunk.view(_BINARY.get(chunk.type, chunk.type)) for chunk in chunks]
+        chunks = [_of_bytes(chunk) for chunk in chunks]
     return pa.concat_arrays(chunks)
 
 

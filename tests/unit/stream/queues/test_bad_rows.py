@@ -220,6 +220,39 @@ def test_a_text_that_is_not_utf8_is_one_bad_row(name: str):
     assert values == (["a", "a", "b"] if name == "medium" else [["a"], ["a"], ["b"]])
 
 
+@pytest.mark.parametrize("kind", ["element", "large", "dictionary"])
+def test_a_text_that_is_not_utf8_is_one_bad_row_in_each_type_of_texts(kind: str):
+    raw = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+    if kind == "dictionary":
+        array, good = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0]), raw), "a"
+    else:
+        of, lists = (
+            (pa.list_, pa.ListArray) if kind == "element" else (pa.large_list, pa.LargeListArray)
+        )
+        dtype = of(pa.field("element", pa.string()))
+        array, good = (
+            lists.from_arrays(
+                pa.array([0, 1, 2, 3, 3], pa.int32() if kind == "element" else pa.int64()),
+                raw,
+                type=dtype,
+            ),
+            [],
+        )
+    columns = RowColumns.read({"x": "string" if kind == "dictionary" else "list<string>"})
+    decoded = rows.decode(rows.encode(pa.RecordBatch.from_arrays([array], names=["x"])), columns)
+    assert (decoded.numbers.tolist(), decoded.count) == ([0, 2, 3], 4)
+    assert "\\xff" in decoded.bad[0].reason
+    assert decoded.batch["x"].to_pylist()[-1] == good
+
+
+def test_a_dictionary_whose_indices_lead_nowhere_is_one_bad_record():
+    raw = pa.array([b"a", b"\xff"]).view(pa.string())
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 7]), raw, safe=False)
+    record = rows.encode(pa.RecordBatch.from_arrays([array], names=["x"]))
+    decoded = rows.decode(record, RowColumns.read({"x": "string"}))
+    assert (decoded.batch.num_rows, len(decoded.bad)) == (0, 1)
+
+
 LINE = json.dumps(GOOD).encode()
 
 
