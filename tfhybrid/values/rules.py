@@ -234,16 +234,18 @@ def _times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
 
 def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled:
     """Reads times in ISO 8601; a time without an offset is UTC."""
-    if (quick := _quick_times(cells.values)) is not None:
-        return _bounded(column, Ruled(quick))
+    texts = cells.values
+    empty = np.zeros(cells.size, bool)
+    if column.empty == "missing":
+        blank = pc.fill_null(pc.equal(texts, pa.scalar("", texts.type)), False)
+        empty = blank.to_numpy(zero_copy_only=False)
+        texts = pc.if_else(blank, None, texts) if empty.any() else texts
+    if (quick := _quick_times(texts)) is not None:
+        return _filled(column, _bounded(column, Ruled(quick)), empty)
     values = np.zeros(cells.size, np.int64)
     codes = np.zeros(cells.size, np.uint8)
-    empty = np.zeros(cells.size, bool)
-    for row, text in enumerate(texts_of(cells.values)):
+    for row, text in enumerate(texts_of(texts)):
         if text is None:
-            continue
-        if not text and column.empty == "missing":
-            empty[row] = True
             continue
         time = None
         with contextlib.suppress(ValueError, UnicodeDecodeError):
@@ -262,19 +264,24 @@ def _spelled_times(column: Column, cells: Cells, _: HashStrings | None) -> Ruled
 def _quick_times(texts: pa.Array) -> np.ndarray | None:
     """Returns times as Arrow reads them, which is much faster; `None` if it cannot read them all.
 
-    Arrow knows fewer notations than Python, and has a year 0.
+    Arrow knows fewer notations than Python, and has a year 0. It reads times without an offset, or
+    times that all have one.
     """
-    try:
-        texts = texts.cast(pa.large_string()) if is_binary(texts.type) else texts
-        times = texts.cast(pa.timestamp("us")).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    values = pc.fill_null(times, 0).to_numpy()
-    return values if (values >= _YEAR_1).all() else None
+    for zone, first in ((None, _YEAR_1), ("UTC", _YEAR_1 + _DAY)):
+        try:
+            texts = texts.cast(pa.large_string()) if is_binary(texts.type) else texts
+            times = texts.cast(pa.timestamp("us", zone)).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+        values = pc.fill_null(times, 0).to_numpy()
+        if (values >= first).all():
+            return values
+    return None
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _YEAR_1 = -62_135_596_800_000_000
+_DAY = 86_400_000_000  # longer than any offset
 
 
 def _bounded(column: Column, ruled: Ruled) -> Ruled:

@@ -229,15 +229,26 @@ SPELLED_TIMES = [
     *("2017-11-07 09:30:38", "2017-11-07T09:30:38.5", "2017-11-07 09", "0001-01-01", "9999-12-31"),
     *("2017-11-07 09:30:38.1234567", "2017-11-07 09:30:38Z", "20171107T093038", "2017-W45-2"),
     *("0000-01-01", "2017-11-07 24:00:01", "2017-02-29", " 2017-11-07", "27.11.2026", "", "x"),
+    *("0000-12-31 23:59:59-23:59", "2017-11-07 09:30:38 Z", "2017-11-07 09:30:38+24:00", "2017Z"),
 ]
+WITH_OFFSETS = ["2017-11-07 09:30:38Z", "2017-11-07T09:30+0100", "9999-12-31 09:30:38.5-23:59"]
 
 
-@pytest.mark.parametrize("column", [Column("x", "time"), Column("x", "time", missing=0)])
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column("x", "time"),
+        Column("x", "time", missing=0),
+        Column("x", "time", missing=0, empty="missing"),
+    ],
+)
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
 def test_spelled_times_are_read_alike_alone_and_together(column: Column, kind: pa.DataType) -> None:
-    """Arrow reads the first five; any other makes Python read them all."""
+    """Arrow reads the first five, or times with offsets; any other makes Python read them all."""
     quick = SPELLED_TIMES[:5]
-    for rows in (quick, [*quick, None], *([text] for text in SPELLED_TIMES), SPELLED_TIMES):
+    together = (quick, [*quick, None, ""], WITH_OFFSETS, [*WITH_OFFSETS, None, ""])
+    early = ["0000-12-31 23:59:59-23:59", "2017-11-07 09:30:38Z"]
+    for rows in (*together, early, *([text] for text in SPELLED_TIMES), SPELLED_TIMES):
         raw = [row.encode() if row and pa.types.is_large_binary(kind) else row for row in rows]
         assert_judged(column, rows, pa.array(raw, kind))
 
