@@ -41,7 +41,7 @@ class Column:
             Default: any.
 
     Raises:
-        ConfigError: The settings contradict each other.
+        ConfigError: A setting has a wrong type, or contradicts another one.
 
     Example:
 
@@ -66,14 +66,27 @@ class Column:
                 f"A Column's role must be one of {get_args(Role)}, and empty one of {_EMPTY}. "
                 f"Received: {self}"
             )
-        if self.length is not None and (isinstance(self.length, bool) or self.length < 1):
-            raise ConfigError(f"A Column's length must be at least 1, or None. Received: {self}")
+        whole = isinstance(self.length, (int, np.integer)) and not isinstance(self.length, bool)
+        if self.length is not None and not (whole and self.length >= 1):
+            raise ConfigError(
+                f"A Column's length must be a whole number, at least 1, or None. Received: {self}"
+            )
+        if not all(each is None or _is_number(each) for each in (self.low, self.high)):
+            raise ConfigError(
+                "A Column's low and high must be numbers, for times microseconds since 1970. "
+                f"Received: low={self.low!r}, high={self.high!r}"
+            )
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ConfigError(f"A Column's low must not be above its high. Received: {self}")
         if self.classes and self.role != "label":
             raise ConfigError(f"Only a label has classes. Received: {self}")
+        self._check_classes()
         object.__setattr__(self, "classes", tuple(self.classes))
-        object.__setattr__(self, "dtype", str(np.dtype(self.dtype or self._default_dtype())))
+        try:
+            dtype = np.dtype(self.dtype or self._default_dtype())
+        except TypeError as error:
+            raise ConfigError(f"A Column's dtype must be one of NumPy. Received: {self}") from error
+        object.__setattr__(self, "dtype", str(dtype))
         self._check_dtype()
         self._check_missing()
 
@@ -89,6 +102,17 @@ class Column:
 
     def _default_dtype(self) -> str:
         return _DTYPES.get(self.role, "int64" if self.named else "float32")
+
+    def _check_classes(self) -> None:
+        classes = self.classes
+        if isinstance(classes, (list, tuple)):
+            names = [isinstance(each, str) for each in classes]
+            if all(names) or not any(names):
+                return
+        raise ConfigError(
+            "A Column's classes must be a list, of numbers or of names alone. "
+            f"Received: {classes!r}"
+        )
 
     def _check_dtype(self) -> None:
         if self.role in ("string", "time"):
@@ -106,8 +130,12 @@ class Column:
         missing = self.missing
         if missing is None or (isinstance(missing, str) and self.role == "string"):
             return
-        number = isinstance(missing, (int, float, np.number)) and not isinstance(missing, bool)
-        if number and self.whole:
+        number = _is_number(missing)
+        if number and not self.whole:
+            with np.errstate(over="ignore"):
+                held = np.array([missing]).astype(self.dtype)[0]
+            number = bool(np.isfinite(held)) or not math.isfinite(missing)  # type: ignore[arg-type]
+        elif number:
             limits = np.iinfo(self.dtype)
             number = math.isfinite(missing) and missing == int(missing)  # type: ignore[arg-type]
             number = number and limits.min <= int(missing) <= limits.max
@@ -117,3 +145,7 @@ class Column:
                 f"The value for a missing one of column {self.name!r} must be {kind} that fits "
                 f"{self.dtype}. Received: {missing!r}"
             )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

@@ -358,6 +358,7 @@ def test_what_is_no_record_of_rows_is_told_as_such():
         ({"item": {"missing": 0}}, "must be a type"),
         ({"item": {"type": "int64", "size": 2}}, "must be a type"),
         ({"item": {"type": "int64", "missing": 0.5}}, "must be a whole number that fits int64"),
+        ({"item": {"type": "float32", "high": "100"}}, "low and high must be numbers"),
         ({"item": {"type": "int64?", "missing": 0}}, "either \\? or `missing`"),
         ({"item": {"type": "int64", "role": "string"}}, "exactly if it has the type string"),
     ],
