@@ -289,6 +289,13 @@ frame = pandas.DataFrame(
 assert sorted(clicks.features["user"]) == [7, 8]
 assert sorted(clicks.features["city"]) == sorted(string_keys(["Rome", "Oslo"]).numpy())
 
+class Frame(pandas.DataFrame):
+    pass
+
+
+(clicks,) = Batches.of(Frame(frame), label="click", batch_size=2, shard=Shard(0, 1)).batches()
+assert clicks.features.keys() == {"user", "city"}
+
 by_user = frame.set_index("user")
 try:
     Batches.of(by_user, label="click", batch_size=2, shard=Shard(0, 1))

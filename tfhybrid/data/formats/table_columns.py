@@ -107,7 +107,7 @@ def _arrow(table: Any) -> pa.Table:
     if isinstance(table, Mapping):
         table = {name: _column(name, values) for name, values in table.items()}
     try:
-        if type(table).__module__.partition(".")[0] == "pandas":
+        if any(kind.__module__.partition(".")[0] == "pandas" for kind in type(table).__mro__):
             return pa.Table.from_pandas(table, preserve_index=False)
         return table if isinstance(table, pa.Table) else pa.table(table)
     except _UNREADABLE as error:
