@@ -110,7 +110,7 @@ def test_what_would_overflow_when_ranks_are_summed_raises() -> None:
 
 
 def test_an_unknown_answer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"on_nonfinite must be in .*Received: 'ignore'"):
+    with pytest.raises(ConfigError, match=r"on_nonfinite must be one of .*Received: 'ignore'"):
         tfhybrid.DistributedOptimizer("sgd", on_nonfinite="ignore")
     with pytest.raises(ConfigError, match=r"backward_passes_per_step .*Received: 0"):
         tfhybrid.DistributedOptimizer("sgd", backward_passes_per_step=0)

@@ -102,7 +102,7 @@ class DistributedStep:
     ) -> None:
         if on_nonfinite not in ON_NONFINITE:
             raise ConfigError(
-                f"Expected on_nonfinite in {ON_NONFINITE}. Received: {on_nonfinite!r}"
+                f"on_nonfinite must be one of {ON_NONFINITE}. Received: {on_nonfinite!r}"
             )
         if not isinstance(micro_batch_count, int) or micro_batch_count < 1:
             raise ConfigError(
