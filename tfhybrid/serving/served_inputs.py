@@ -40,6 +40,8 @@ def _tensor(name: str, dtype: tf.DType, value: Any, finite: bool) -> tf.Tensor:
             ) from error
     # The type of an array of lists is decided value by value: [1, True] has no key True.
     array = np.asarray(value, object if isinstance(value, (list, tuple)) else None)
+    if isinstance(value, np.ma.MaskedArray):
+        array = value  # a masked value is missing
     if array.dtype == object and any(isinstance(each, (list, tuple)) for each in array.flat):
         raise DataError(
             f"Input {name!r}: expected lists of one length. Received: {reprlib.repr(value)}"

@@ -32,6 +32,11 @@ SPECS = {
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        (
+            "price",
+            np.ma.array([1.0, 2.0], mask=[0, 1]),
+            r"'price', index \[1\]: .* a finite number",
+        ),
         ("user", [[7], [7.5]], r"'user', index \[1, 0\]: .* number of int64. Received: 7.5"),
         ("user", [[7], [True]], r"\[1, 0\]: expected a whole number of int64. Received: True"),
         ("user", [[7], [None]], r"\[1, 0\]: expected a whole number of int64. Received: None"),
