@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,8 @@ from tfhybrid.cluster.registration import ClusterMember, look_up
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.tls import Tls
+
+_log = logging.getLogger("tfhybrid.cluster")
 
 _START_SECONDS = 60.0
 _LAUNCHERS = {"local": local_launcher, "ray": ray_launcher}
@@ -87,7 +90,8 @@ def drain(cluster: Cluster, name: str) -> int:
 
     Returns:
         Number of shards that the running job has yet to move. 0 without a job, because the shards
-        have moved already. Also 0 if no other embedding node is ready: then the shards stay.
+        have moved already. Also 0 if no other embedding node is ready: then the shards stay, and a
+        warning says so.
 
     Raises:
         StoreError: The node does not exist or is lost, or the metadata node cannot be reached.
@@ -95,7 +99,15 @@ def drain(cluster: Cluster, name: str) -> int:
     """
     with _metadata_caller(cluster) as caller:
         caller.call(MetadataNode.drain, name)
-        return len(caller.call(MetadataNode.balance))
+        left = caller.call(MetadataNode.balance)
+        if not left and name in caller.call(MetadataNode.view).owners:
+            _log.warning(
+                "The shards of %s stay, because no other embedding node is ready. Add a node with "
+                "`tfhybrid nodes add`, or restart %s, so that it serves again",
+                name,
+                name,
+            )
+        return len(left)
 
 
 def add(cluster: Cluster) -> int:
