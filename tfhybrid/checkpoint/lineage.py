@@ -24,6 +24,16 @@ CURSOR = "checkpoint"  # name of the cursor that tracks the changed rows for del
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
+_INSTEAD = (
+    "Continue from these with callbacks.Checkpoint(directory, resume=True), or with "
+    "tfhybrid.checkpoint.restore(model, directory) before the first step; begin anew with "
+    "Checkpoint(directory, fresh=True), which moves them aside; or choose another directory"
+)
+_BESIDE_ANOTHER = (
+    "The other job has saved since this one began here, so it probably still runs: wait until it "
+    "ends, or end it, and start this job again; or choose another directory"
+)
+
 
 @dataclasses.dataclass
 class _History:
@@ -115,10 +125,7 @@ def check(directory: Location) -> list[int]:
         raise CheckpointError(
             f"{directory} has checkpoints that {writer()} has neither saved nor restored from: "
             f"steps {foreign}, {_written_by(directory, foreign[-1])}. Two jobs cannot save into "
-            "one directory. Continue from these with callbacks.Checkpoint(directory, resume=True), "
-            "or with tfhybrid.checkpoint.restore(model, directory) before the first step; begin "
-            "anew with Checkpoint(directory, fresh=True), which moves them aside; or choose "
-            "another directory"
+            f"one directory. {_BESIDE_ANOTHER if is_begun(directory) else _INSTEAD}"
         )
     history = _history_of(directory)
     if history.restored is not None:

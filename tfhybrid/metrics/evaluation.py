@@ -51,7 +51,7 @@ def evaluate(
         outputs: Names of the outputs to score, if others have labels too that are not 0 or 1.
             Defaults to all outputs with a label.
 
-    The log tells which share of the keys had no row, and so read what `TableConfig.unseen` says.
+    If keys had no row, and so read what `TableConfig.unseen` says, the log tells their share.
 
     Returns:
         `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"` (the number of
@@ -104,7 +104,7 @@ def _keys_read() -> np.ndarray:
 def _report_unseen(before: np.ndarray) -> None:
     """Logs the share of keys without a row among those that all ranks have read."""
     read, unseen = np.sum(distributed.allgather_object(_keys_read() - before), axis=0).tolist()
-    if read and distributed.rank() == 0:
+    if unseen and distributed.rank() == 0:
         _log.info("Evaluated: %.2f %% of %d keys had no row", 100 * unseen / read, read)
 
 
