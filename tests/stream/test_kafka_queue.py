@@ -13,7 +13,7 @@ from tests.support.stream import queue_contract
 from tests.support.stream.broker import Broker
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
 from tfhybrid.stream.queues.kafka_queue import KafkaQueue, settings_of
-from tfhybrid.stream.queues.numbered_writer import NumberedWriter
+from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.offset_committer import OffsetCommitter, group_of
 from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.queues.queue_address import open_queue
@@ -101,7 +101,9 @@ def test_headers_of_other_producers_may_have_any_bytes(broker: Broker, tmp_path:
     )
     producer.flush(30)
     assert [r.payload for r in queue_contract.read_all(queue)] == [b"{}"]
-    assert NumberedWriter(queue, tmp_path / "numbers.json").last_number("") is None
+    writer = NumberedWriter(queue, tmp_path / "numbers.json")
+    assert writer.append([Numbered("", 0, Record(b"1"))]) == 1  # no record of producer "" is there
+    assert writer.append([Numbered("", 0, Record(b"1"))]) == 0
 
 
 def test_a_broker_that_is_not_there(broker: Broker):
