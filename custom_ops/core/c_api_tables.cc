@@ -164,8 +164,7 @@ int LookupIn(int64_t engine, const char* table, bool outside, int64_t count, con
     const auto allocation = its->tables().AllocationOf(table);
     const Span<const int64_t> wanted(keys, count);
     if (allocation == nullptr) {
-      return open->reader->Lookup(wanted, embeddings,
-                                  tfhybrid::UnseenKeys{outside && open->unseen_zeros, outside});
+      return open->reader->Lookup(wanted, embeddings, open->Unseen(outside));
     }
     TFHYBRID_ASSIGN_OR_RETURN(const auto held, its->tables().Get(table));
     tfhybrid::FeatureRead read = {held, allocation, wanted};

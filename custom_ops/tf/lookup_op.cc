@@ -189,7 +189,7 @@ class LookupOp : public NamedTablesKernel {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
         const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
-        const UnseenKeys unseen = {outside && in_use.tables[i]->unseen_zeros, outside};
+        const UnseenKeys unseen = in_use.tables[i]->Unseen(outside);
         const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out, unseen);
         if (failure.ok()) failure = looked_up;
       });

@@ -112,7 +112,7 @@ def test_the_bill_of_materials_has_what_training_needs(tmp_path: Path) -> None:
             "name": name,
             "version": version,
             "bom-ref": f"{name}=={version}",
-            "externalReferences": [{"url": "file:///root/wheels/x.whl"}, {"url": "https://x.org"}],
+            "externalReferences": [{"url": "file:///wheels/x.whl"}, {"url": "https://x.org"}],
         }
         for name, version in names.items()
     ]

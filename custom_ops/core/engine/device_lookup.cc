@@ -85,8 +85,8 @@ Status DeviceLookup::ReadTable(size_t table) {
   if (fetched_ != nullptr && fetched_->Has(table)) {
     fetched_->Lookup(table, 0, keys.size(), out);
   } else {
-    TFHYBRID_RETURN_IF_ERROR(lookup.table->reader->Lookup(
-        keys, out, UnseenKeys{outside_ && lookup.table->unseen_zeros, outside_}));
+    TFHYBRID_RETURN_IF_ERROR(
+        lookup.table->reader->Lookup(keys, out, lookup.table->Unseen(outside_)));
   }
   TFHYBRID_ASSIGN_OR_RETURN(lookup.changed,
                             lookup.on_device->Copy(lookup.requested, lookup.rows.get(), number_));

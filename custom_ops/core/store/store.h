@@ -49,6 +49,8 @@ struct OpenTable {
       0};  // updates this rank has taken part in: the version its lookups wait for
   // Whether keys without a row read zeros outside of training; else they read their initial values.
   std::atomic<bool> unseen_zeros{false};
+  // What a lookup of this process does about keys without a row, in or outside of training.
+  UnseenKeys Unseen(bool outside) const { return {outside && unseen_zeros, outside}; }
   std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
   // The table of keys that wait for admission to this one; null if none need to wait. Both have the
   // same version. This table's lock is taken first.

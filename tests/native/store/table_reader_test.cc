@@ -15,7 +15,18 @@
 namespace tfhybrid::table_reader_test {
 namespace {
 
-using TableReaderTest = TableFixture;
+class TableReaderTest : public TableFixture {
+ protected:
+  // A table in memory, or one in files.
+  TableConfig ConfigIn(bool in_files, int64_t dim) const {
+    TableConfig config = ConfigOf(in_files ? "filed" : "item", dim);
+    if (in_files) {
+      config.files = directory_.path();
+      config.cache_bytes = 1 << 20;
+    }
+    return config;
+  }
+};
 
 TEST_F(TableReaderTest, UnseenKeysReadTheirInitialValue) {
   const Initializer initializers[] = {{InitializerKind::kZeros, 0, 0},
@@ -44,11 +55,7 @@ TEST_F(TableReaderTest, UnseenKeysReadZerosOnRequest) {
   const std::vector<uint8_t> marks = {1, 0, 0, 1, 1, 0};
   const std::vector<int64_t> splits = {0, 2, 2, 6};
   for (const bool in_files : {false, true}) {
-    TableConfig config = ConfigOf(in_files ? "filed" : "item", 2);
-    if (in_files) {
-      config.files = directory_.path();
-      config.cache_bytes = 1 << 20;
-    }
+    const TableConfig config = ConfigIn(in_files, 2);
     const auto writer = Create(config);
     const auto reader = Open(config.name);
     ASSERT_OK(WriteRows(writer.get(), {7, 42}, {1, 2, 4, 8}));
@@ -116,11 +123,7 @@ TEST_F(TableReaderTest, FoundRowsAreReadAsKeysAre) {
   }
   const std::vector<int64_t> splits = {0, 0, 400, 401, 1000};
   for (const bool in_files : {false, true}) {
-    TableConfig config = ConfigOf(in_files ? "filed" : "item", 5);
-    if (in_files) {
-      config.files = directory_.path();
-      config.cache_bytes = 1 << 20;
-    }
+    const TableConfig config = ConfigIn(in_files, 5);
     const auto writer = Create(config);
     const auto reader = Open(config.name);
     ASSERT_OK(CreateRows(writer.get(), {-1, kMaxKey, 77}));

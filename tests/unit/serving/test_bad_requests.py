@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +94,6 @@ def test_numbers_that_are_not_finite_pass_on_request() -> None:
     inputs = {"price": [1.0, float("nan"), float("inf")]}
     received = tensors_of(SPECS, inputs, finite=False)["price"].numpy()
     np.testing.assert_array_equal(received, np.float32(inputs["price"]))
-
-
-@pytest.fixture
-def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[OnlineSite]:
-    publish = {"ads": {"folder": str(tmp_path / "publications"), "seconds": 1e6}}
-    site = OnlineSite(tmp_path, shm_directory, publish=publish)
-    yield site
-    site.close()
 
 
 def test_a_served_model_refuses_inputs_that_do_not_fit(site: OnlineSite, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,6 @@ from tests.support.serving.publishing import Site as PublishedSite
 from tests.support.stream.online_site import TABLES, Site, small_model
 from tfhybrid.errors import ConfigError, ExportError, PublicationError
 from tfhybrid.serving import Reader, ServedModel, StockExport
-
-
-@pytest.fixture
-def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
-    publish = {"ads": {"folder": str(tmp_path / "publications"), "seconds": 1e6}}
-    site = Site(tmp_path, shm_directory, publish=publish)
-    yield site
-    site.close()
 
 
 def _inputs(seed: int) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,6 @@ from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 NEW = np.array([700, -8, 2**63 - 1])
 DIM = 4
-
-
-@pytest.fixture
-def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
-    publish = {"ads": {"folder": str(tmp_path / "publications"), "seconds": 1e6}}
-    site = Site(tmp_path, shm_directory, publish=publish)
-    yield site
-    site.close()
 
 
 def model_of(unseen: str | None) -> keras.Model:

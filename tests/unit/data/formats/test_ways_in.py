@@ -23,19 +23,13 @@ import pytest
 import tensorflow as tf
 
 from tests.support.slow_judge import BAD, float32, judge
+from tests.support.ways_in.drawn_rows import CITY, PRICE, SAMPLE, TAGS, USER
 from tfhybrid.cli.data.conversion import convert
 from tfhybrid.data import Clicks, Criteo, Csv, Format, Libfm, Parquet, TFRecord, string_keys
 from tfhybrid.data.formats import text, tfrecord
 from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import DataError
 from tfhybrid.values import Column
-
-USER = Column("user", missing=-1)
-PRICE = Column("price", "number", missing=0.5)
-CITY = Column("city", "string", missing=-7)
-TAGS = Column("tags", length=None)
-LABEL = Column("label", "label", classes=(0, 1))
-COLUMNS = [USER, PRICE, CITY, TAGS, LABEL]
 
 
 def hash_one(value: str | bytes) -> int:
@@ -122,7 +116,7 @@ def test_parquet(tmp_path: Path, user: pa.DataType, rows: int) -> None:
             c.name: judge(
                 c, _narrow(row[c.name]) if narrow and c is USER else row[c.name], hash_one
             )
-            for c in COLUMNS
+            for c in SAMPLE
         }
         for row in table
     ]
@@ -156,7 +150,7 @@ def test_tfrecord(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int) -> N
             writer.write(example.SerializeToString())
     format_ = TFRecord([USER, CITY], lists=["tags"], dense=[PRICE])
     verdicts = [
-        {c.name: judge(c, _held(c, row[c.name]), hash_one) for c in COLUMNS} for row in table
+        {c.name: judge(c, _held(c, row[c.name]), hash_one) for c in SAMPLE} for row in table
     ]
     assert_judged(format_, path, verdicts)
 
@@ -252,7 +246,7 @@ def test_csv(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int, unit_byte
         for _ in range(rows)
     ]
     verdicts: list[dict[str, Any]] = [
-        {c.name: OF_TEXTS[c.name](c, row[c.name]) for c in COLUMNS} for row in table if row
+        {c.name: OF_TEXTS[c.name](c, row[c.name]) for c in SAMPLE} for row in table if row
     ]
     lines = [",".join(row.values()) for row in table if row]
     if rows > 2:  # a line of another length is bad as a whole
