@@ -53,7 +53,6 @@ GROUPS = {
     ("text for a number", "number for a text", "list for one", "one for list"): (
         "values of several types in a column"
     ),
-    ("text for a number", "number for a text"): "values of several types in a column",
     ("text for a number",): "values of several types in a column",
     ("missing list", "missing item", "other length"): (
         "lists of another length or with missing values"
@@ -179,15 +178,15 @@ WAYS = {
 }
 
 
+# Kinds that go without saying where there are no lists.
+_OF_LISTS = ("missing list", "missing item", "list for one", "one for list", "other length")
+
+
 def lacking(way: Way) -> list[str]:
     """Returns words for what a way cannot carry."""
-    rest = {kind: words for kind, words in KINDS.items() if kind in way.lacks}
-    if "string" in way.lacks:
-        for kind in ("missing string", "number for a text"):  # go without saying
-            rest.pop(kind, None)
-    if "list" in way.lacks:
-        rest = {kind: words for kind, words in rest.items() if kind not in _OF_LISTS}
-    unsaid = {"missing string", "number for a text", *_OF_LISTS * ("list" in way.lacks)}
+    unsaid = {"missing string", "number for a text"} if "string" in way.lacks else set()
+    unsaid |= {*_OF_LISTS} if "list" in way.lacks else set()
+    rest = {kind: words for kind, words in KINDS.items() if kind in way.lacks - unsaid}
     result: list[str] = []
     for kinds, words in GROUPS.items():
         if (shown := set(kinds) - unsaid) and shown <= rest.keys():
@@ -195,9 +194,6 @@ def lacking(way: Way) -> list[str]:
             rest = {kind: words for kind, words in rest.items() if kind not in kinds}
     rest.pop("other length", None)  # only lists of embeddings have one length
     return result + list(rest.values())
-
-
-_OF_LISTS = ("missing list", "missing item", "list for one", "one for list", "other length")
 
 
 def kinds_of(column: Column, value: Any) -> set[str]:

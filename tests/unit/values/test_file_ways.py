@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import tensorflow as tf
 
 from tests.support.slow_judge import BAD
 from tests.support.ways_in.drawn_rows import (
@@ -31,12 +30,12 @@ from tests.support.ways_in.drawn_rows import (
     is_bad,
     verdicts_of,
 )
+from tests.support.ways_in.sample_files import cell, packed, write_records
 from tests.support.ways_in.ways import WAYS
 from tfhybrid.cli.data.conversion import convert
 from tfhybrid.data import Clicks, Csv, Format, Libfm, Parquet, TFRecord
 from tfhybrid.data.formats import text, tfrecord
 from tfhybrid.data.formats.table_columns import clicks_of
-from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import DataError
 from tfhybrid.values import Column
 
@@ -50,11 +49,6 @@ FORMATS: dict[str, tuple[Format, list[Column]]] = {
 
 # It shows the types of the features.
 FIRST_RECORD = {"user": 7, "price": np.float32(1.5), "city": "a", "tags": [1], "label": 1}
-
-
-def cell(clicks: Clicks, name: str, row: int) -> Any:
-    column = {**clicks.features, **clicks.dense, "label": clicks.labels["label"]}[name]
-    return column[[row]].tolist()[0] if isinstance(column, Ragged) else column[row].tolist()
 
 
 def assert_judged(format_: Format, path: Path, verdicts: list[Row]) -> None:
@@ -108,26 +102,6 @@ def test_tfrecord(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int) -> N
     assert_judged(FORMATS["`TFRecord`"][0], path, verdicts_of(SAMPLE, table))
 
 
-def write_records(path: Path, table: list[Row]) -> Path:
-    kind = {".gz": "GZIP", ".zlib": "ZLIB"}.get(path.suffix, "")
-    with tf.io.TFRecordWriter(str(path), kind) as writer:
-        for row in table:
-            features = {name: feature(value) for name, value in row.items() if value is not None}
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
-    return path
-
-
-def feature(value: Any) -> tf.train.Feature:
-    values = value if isinstance(value, list) else [value]
-    values = [each.encode() if isinstance(each, str) else each for each in values]
-    if values and isinstance(values[0], bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-    if values and isinstance(values[0], float | np.floating):
-        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("unit_bytes", [1, 120, 1 << 24])
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4"])
@@ -146,13 +120,6 @@ def field(value: Any) -> str:
     if isinstance(value, list):
         return "|".join(map(field, value))
     return repr(float(value)) if isinstance(value, float | np.floating) else str(value)
-
-
-def packed(path: Path, content: str) -> Path:
-    codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}.get(path.suffix)
-    with pa.output_stream(path, compression=codec) as stream:
-        stream.write(content.encode())
-    return path
 
 
 @pytest.mark.parametrize("rows", SIZES)

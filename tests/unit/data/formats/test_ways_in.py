@@ -6,7 +6,6 @@ units and the compression. docs/data.md says which values a format has no way to
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import math
 import random
@@ -23,22 +22,13 @@ import pytest
 import tensorflow as tf
 
 from tests.support.slow_judge import BAD, float32, judge
-from tests.support.ways_in.drawn_rows import CITY, PRICE, SAMPLE, TAGS, USER
+from tests.support.ways_in.drawn_rows import CITY, PRICE, SAMPLE, TAGS, USER, hash_one
+from tests.support.ways_in.sample_files import cell, feature, packed, write_records
 from tfhybrid.cli.data.conversion import convert
-from tfhybrid.data import Clicks, Criteo, Csv, Format, Libfm, Parquet, TFRecord, string_keys
+from tfhybrid.data import Criteo, Csv, Format, Libfm, Parquet, TFRecord
 from tfhybrid.data.formats import text, tfrecord
-from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import DataError
 from tfhybrid.values import Column
-
-
-def hash_one(value: str | bytes) -> int:
-    return int(string_keys([value])[0])
-
-
-def cell(clicks: Clicks, name: str, row: int) -> Any:
-    column = {**clicks.features, **clicks.dense, "label": clicks.labels["label"]}[name]
-    return column[[row]].tolist()[0] if isinstance(column, Ragged) else column[row].tolist()
 
 
 def assert_judged(format_: Format, path: Path, verdicts: list[dict[str, Any]]) -> None:
@@ -142,27 +132,12 @@ def test_tfrecord(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int) -> N
     if table:  # the first record shows the types of features
         table[0] = dict(GOOD)
     path = tmp_path / f"rows{suffix}"
-    kind = {".tfrecord": "", ".tfrecord.gz": "GZIP", ".tfrecord.zlib": "ZLIB"}[suffix]
-    with tf.io.TFRecordWriter(str(path), kind) as writer:
-        for row in table:
-            features = {name: _feature(value) for name, value in row.items() if value is not None}
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+    write_records(path, table)
     format_ = TFRecord([USER, CITY], lists=["tags"], dense=[PRICE])
     verdicts = [
         {c.name: judge(c, _held(c, row[c.name]), hash_one) for c in SAMPLE} for row in table
     ]
     assert_judged(format_, path, verdicts)
-
-
-def _feature(value: Any) -> tf.train.Feature:
-    values = value if isinstance(value, list) else [value]
-    values = [v.encode() if isinstance(v, str) else v for v in values]
-    if values and isinstance(values[0], bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-    if values and isinstance(values[0], float):
-        return tf.train.Feature(float_list=tf.train.FloatList(value=[float32(v) for v in values]))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
 def _held(column: Column, value: Any) -> Any:
@@ -251,15 +226,9 @@ def test_csv(tmp_path: Path, monkeypatch: Any, suffix: str, rows: int, unit_byte
     lines = [",".join(row.values()) for row in table if row]
     if rows > 2:  # a line of another length is bad as a whole
         lines[3], verdicts[3] = "7,1.5", dict.fromkeys(good, BAD)
-    path = _packed(tmp_path / f"rows{suffix}", "\n".join([",".join(good), *lines, ""]))
+    path = packed(tmp_path / f"rows{suffix}", "\n".join([",".join(good), *lines, ""]))
     format_ = Csv([USER], strings=[CITY], lists=["tags"], dense=[PRICE])
     assert_judged(format_, path, verdicts)
-
-
-def _packed(path: Path, content: str) -> Path:
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
-    path.write_bytes(pack(content.encode()))
-    return path
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", "\r\n"])
@@ -278,7 +247,7 @@ def test_libfm(tmp_path: Path, suffix: str, end: str) -> None:
     labels = ["1", "0", "-1", "2", "x", "1.0"]
     draw = random.Random(1)
     table = [(draw.choice(labels), draw.choice(entries)) for _ in range(60)]
-    path = _packed(tmp_path / f"rows{suffix}", "".join(f"{a} {b}{end}" for a, b in table))
+    path = packed(tmp_path / f"rows{suffix}", "".join(f"{a} {b}{end}" for a, b in table))
 
     def judged(label: str, entry: str) -> dict[str, Any]:
         key = re.fullmatch(r"(-?[0-9]{1,19}):1", entry)
@@ -308,13 +277,13 @@ def test_criteo(tmp_path: Path, suffix: str) -> None:
         return {"C1": key if category else -1, "I1": counts, "label": verdict}
 
     assert_judged(
-        Criteo(), _packed(tmp_path / f"rows{suffix}", content), [judged(*r) for r in table]
+        Criteo(), packed(tmp_path / f"rows{suffix}", content), [judged(*r) for r in table]
     )
 
 
 def test_converted_files_have_the_same_rows(tmp_path: Path) -> None:
     lines = [f"{i % 2},{i},{i}.5,c{i % 3},{'|'.join(map(str, range(i % 4)))}" for i in range(50)]
-    path = _packed(tmp_path / "rows.csv.gz", "\n".join(["label,user,price,city,tags", *lines, ""]))
+    path = packed(tmp_path / "rows.csv.gz", "\n".join(["label,user,price,city,tags", *lines, ""]))
     format_ = Csv(["user"], strings=["city"], lists=["tags"], dense=["price"])
     convert(format_, path, tmp_path / "rows.parquet", lambda _: None)
     first, second = (
@@ -328,7 +297,7 @@ def test_converted_files_have_the_same_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zlib"])
 def test_a_compressed_file_that_is_cut_anywhere_is_refused(tmp_path: Path, suffix: str) -> None:
-    record = tf.train.Example(features=tf.train.Features(feature={"label": _feature(1)}))
+    record = tf.train.Example(features=tf.train.Features(feature={"label": feature(1)}))
     plain = tmp_path / "plain"
     with tf.io.TFRecordWriter(str(plain)) as writer:
         for _ in range(20):
@@ -354,7 +323,7 @@ def test_a_compressed_file_that_is_cut_anywhere_is_refused(tmp_path: Path, suffi
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
 def test_compressed_text_that_is_cut_anywhere_is_refused(tmp_path: Path, suffix: str) -> None:
-    path = _packed(tmp_path / f"rows.csv{suffix}", "label\n" + "1\n" * 20)
+    path = packed(tmp_path / f"rows.csv{suffix}", "label\n" + "1\n" * 20)
     whole = path.read_bytes()
     for end in range(len(whole)):
         path.write_bytes(whole[:end])
