@@ -367,7 +367,7 @@ TFHYBRID_EXPORT int tfhybrid_update_steps(int64_t engine, int64_t update, int64_
    then applies the posts of all its ranks. Nobody waits for that: see tfhybrid_table_wait(). */
 TFHYBRID_EXPORT int tfhybrid_update_post(int64_t engine, int64_t update,
                                          const tfhybrid_contribution* contribution,
-                                         const float* learning_rates, double dense_squares);
+                                         const float* learning_rates);
 /* Where hosts take part, their leaders alone, after their own posts. Waits for the posts of this
    host's ranks and merges them; `words` receives the size of the message for each host: with
    exchange "leaders" one, for all. */
@@ -387,7 +387,7 @@ TFHYBRID_EXPORT int tfhybrid_update_stage(int64_t engine, int64_t update, const 
                                           int64_t words, int* vote, char* complaint, int64_t room,
                                           int64_t* size);
 TFHYBRID_EXPORT int tfhybrid_update_commit(int64_t engine, int64_t update, const char* complaint,
-                                           const float* learning_rates, double dense_squares);
+                                           const float* learning_rates);
 /* With exchange "all_ranks", instead of all the above: packs this rank's message, where there is
    room for all of it. */
 TFHYBRID_EXPORT int tfhybrid_update_pack(int64_t engine, int64_t update,
@@ -396,8 +396,7 @@ TFHYBRID_EXPORT int tfhybrid_update_pack(int64_t engine, int64_t update,
 /* Every rank then brings the messages of all ranks, end to end. */
 TFHYBRID_EXPORT int tfhybrid_update_apply_gathered(int64_t engine, int64_t update,
                                                    const int64_t* messages, int64_t words,
-                                                   const float* learning_rates,
-                                                   double dense_squares);
+                                                   const float* learning_rates);
 /* Waits until a table has the updates that this rank has taken part in, and returns why one of
    them failed. While hosts commit, ranks that do not lead need no other call. */
 TFHYBRID_EXPORT int tfhybrid_table_wait(int64_t engine, const char* table);

@@ -167,9 +167,9 @@ int LookupIn(int64_t engine, const char* table, bool outside, int64_t count, con
       return open->reader->Lookup(wanted, embeddings, open->Unseen(outside));
     }
     TFHYBRID_ASSIGN_OR_RETURN(const auto held, its->tables().Get(table));
-    tfhybrid::FeatureRead read = {held, allocation, wanted};
-    read.outside = outside;
-    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->owners().Fetch({read}, RunInline));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const auto fetched,
+        its->owners().Fetch({{held, allocation, wanted, false, outside}}, RunInline));
     const auto array = tfhybrid::RowLayout::Array(open->reader->dim());
     fetched->Lookup(0, 0, count, tfhybrid::RowCursor<float>(embeddings, array, 0));
     return Status::Ok();

@@ -10,9 +10,8 @@
 namespace tfhybrid {
 namespace {
 
-StepNumbers NumbersOf(const OpenedUpdate& update, const float* learning_rates,
-                      double dense_squares) {
-  return {{learning_rates, learning_rates + update.tables.size()}, dense_squares};
+StepNumbers NumbersOf(const OpenedUpdate& update, const float* learning_rates) {
+  return {{learning_rates, learning_rates + update.tables.size()}, 0.0};  // no dense gradients
 }
 
 Contribution ContributionOf(const tfhybrid_contribution& from) {
@@ -86,7 +85,7 @@ int tfhybrid_update_steps(int64_t engine, int64_t update, int64_t* steps) {
 }
 
 int tfhybrid_update_post(int64_t engine, int64_t update, const tfhybrid_contribution* contribution,
-                         const float* learning_rates, double dense_squares) {
+                         const float* learning_rates) {
   return WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
     if (opened->settings().exchange == tfhybrid::Exchange::kAllRanks) {
       return Status::Error(StatusCode::kFailedPrecondition,
@@ -95,7 +94,7 @@ int tfhybrid_update_post(int64_t engine, int64_t update, const tfhybrid_contribu
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
                               BatchOf(*its, *opened, *contribution));
     return its->Post(opened, batch, ContributionOf(*contribution),
-                     NumbersOf(*opened, learning_rates, dense_squares), its->threads());
+                     NumbersOf(*opened, learning_rates), its->threads());
   });
 }
 
@@ -139,9 +138,9 @@ int tfhybrid_update_stage(int64_t engine, int64_t update, const int64_t* message
 }
 
 int tfhybrid_update_commit(int64_t engine, int64_t update, const char* complaint,
-                           const float* learning_rates, double dense_squares) {
+                           const float* learning_rates) {
   return WithExchange(engine, update, [&](ApplyingThread* applying, const UpdateInUse& opened) {
-    applying->Commit(opened, NumbersOf(*opened, learning_rates, dense_squares), complaint);
+    applying->Commit(opened, NumbersOf(*opened, learning_rates), complaint);
   });
 }
 
@@ -166,10 +165,9 @@ int tfhybrid_update_pack(int64_t engine, int64_t update, const tfhybrid_contribu
 }
 
 int tfhybrid_update_apply_gathered(int64_t engine, int64_t update, const int64_t* messages,
-                                   int64_t words, const float* learning_rates,
-                                   double dense_squares) {
+                                   int64_t words, const float* learning_rates) {
   return WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) {
-    its->ApplyGathered(opened, NumbersOf(*opened, learning_rates, dense_squares),
+    its->ApplyGathered(opened, NumbersOf(*opened, learning_rates),
                        [held = std::vector<int64_t>(messages, messages + words)] {
                          return Span<const int64_t>(held);
                        });

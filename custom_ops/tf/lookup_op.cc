@@ -153,11 +153,12 @@ class LookupOp : public NamedTablesKernel {
     TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, keys));
     std::vector<FeatureRead> features;
     const bool key_handles = in_use->engine->batches().uses_key_handles();
+    const bool outside = IsOutside(context);
     for (int i = 0; i < keys.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const std::shared_ptr<OpenTable>& table = in_use->tables[feature];
       features.push_back({table, in_use->engine->tables().AllocationOf(table->reader->name()),
-                          Int64sOf(keys[i]), key_handles, IsOutside(context)});
+                          Int64sOf(keys[i]), key_handles, outside});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
       features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];

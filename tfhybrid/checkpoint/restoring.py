@@ -183,7 +183,8 @@ def restore_checkpoint(
     if position is not None:
         if existing:
             with contextlib.suppress(CheckpointError):  # nothing else needs that checkpoint
-                _adopt_unseen(dense.tables_of(model), newest(path, existing, None))
+                folder = newest(path, existing, None)
+                _adopt_unseen(dense.tables_of(model), Manifest.read(folder), folder)
         broken_epoch.note(model, position)
         return Restored(position, None)
     restored = Restored(Position(0, 0), None)
@@ -302,7 +303,7 @@ class _Restoring:
     def load(self, checked: _Checked, track: bool) -> None:
         """Loads the checked tables, on leaders, and the dense weights."""
         manifest = checked.stored.manifest
-        _adopt_unseen(self.tables, self.folder, manifest)
+        _adopt_unseen(self.tables, manifest, self.folder)
         if self.job.is_leader:
             self._load_tables(checked, track)
         if checked.weights is not None:
@@ -389,14 +390,11 @@ class _Restoring:
                 writer.write_rows(RowBlock(block.keys, block.embeddings, states, history))
 
 
-def _adopt_unseen(
-    tables: dict[str, Table], folder: Location, manifest: Manifest | None = None
-) -> None:
+def _adopt_unseen(tables: dict[str, Table], manifest: Manifest, folder: Location) -> None:
     """Lets keys without a row read outside of training what they read in the job that saved."""
-    entries = (manifest or Manifest.read(folder)).tables
     for name, table in tables.items():
-        if name in entries:
-            unseen_keys.adopt(table, entries[name].unseen, folder)
+        if name in manifest.tables:
+            unseen_keys.adopt(table, manifest.tables[name].unseen, folder)
 
 
 def _is_of_waiting(name: str, manifest: Manifest) -> bool:

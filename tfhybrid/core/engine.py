@@ -392,6 +392,15 @@ class Engine:
         numbers = ctypes.c_uint64(version), ctypes.c_uint64(optimizer_start)
         self.call("table_set_version", name.encode(), *numbers)
 
+    def set_unseen(self, name: str, unseen: str) -> None:
+        """Sets what keys without a row of a table read outside of training, in this process.
+
+        Args:
+            name: Name of the table.
+            unseen: `"zeros"`, or `"initial"` for their initial values.
+        """
+        self.call("table_set_unseen", name.encode(), ctypes.c_int(unseen == "zeros"))
+
     def wait(self, table: str) -> None:
         """Waits until a table has all updates in which this rank has taken part.
 

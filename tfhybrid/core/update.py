@@ -163,17 +163,16 @@ class Update:
         self._call(
             "post",
             ctypes.byref(self._contribution(keys, gradients, samples, event_time, skip, failure)),
-            *self._numbers(learning_rates),
+            self._rates(learning_rates),
         )
 
-    def _numbers(self, learning_rates: Sequence[float]) -> tuple:
+    def _rates(self, learning_rates: Sequence[float]) -> ctypes.Array:
         if len(learning_rates) != len(self._dims):
             raise ConfigError(
                 f"There must be a learning rate for each of {len(self._dims)} tables. "
                 f"Received: {list(learning_rates)}"
             )
-        rates = (ctypes.c_float * len(learning_rates))(*learning_rates)
-        return rates, ctypes.c_double(0.0)  # no dense gradients in the norm for clipping
+        return (ctypes.c_float * len(learning_rates))(*learning_rates)
 
     def _contribution(
         self,

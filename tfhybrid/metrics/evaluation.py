@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,9 +79,10 @@ def evaluate(
             model, itertools.islice(dataset, steps), group, from_logits, outputs
         )
     )
-    _report_unseen(before)
+    every = distributed.allgather_object((samples.logits, _keys_read() - before))
+    _report_unseen([read for _, read in every])
     keys = None if group is None else distributed.allgather(samples.keys)
-    names, logits = _agreed(samples)
+    names, logits = _agreed([logits for logits, _ in every])
     nothing = np.empty((0, 3), np.float32)
     all_columns = {name: distributed.allgather(samples.heads.get(name, nothing)) for name in names}
     # The ranks have met for the last time: an error of one of them leaves no other one waiting.
@@ -101,9 +102,9 @@ def _keys_read() -> np.ndarray:
     return np.array([counters["keys_read"], counters["unseen_keys"]])
 
 
-def _report_unseen(before: np.ndarray) -> None:
+def _report_unseen(of_ranks: Sequence[np.ndarray]) -> None:
     """Logs the share of keys without a row among those that all ranks have read."""
-    read, unseen = np.sum(distributed.allgather_object(_keys_read() - before), axis=0).tolist()
+    read, unseen = np.sum(of_ranks, axis=0).tolist()
     if unseen and distributed.rank() == 0:
         _log.info("Evaluated: %.2f %% of %d keys had no row", 100 * unseen / read, read)
 
@@ -122,9 +123,8 @@ class _RankSamples(NamedTuple):
     logits: dict[str, bool]
 
 
-def _agreed(samples: _RankSamples) -> tuple[list[str], dict[str, bool]]:
+def _agreed(every: Sequence[dict[str, bool]]) -> tuple[list[str], dict[str, bool]]:
     """Returns names and logits of the outputs, which all ranks with samples must agree on."""
-    every = distributed.allgather_object(samples.logits)
     filled = [logits for logits in every if logits]
     if any(logits != filled[0] for logits in filled):
         raise DataError(

@@ -44,8 +44,7 @@ class ServedRows(TableSet):
         self.create_store(memory, job, f"reader of {name}, pid {os.getpid()}")
         for table, each in spec.all_tables.items():
             self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed))
-            zeros = ctypes.c_int(each.unseen == "zeros")
-            self.engine.call("table_set_unseen", table.encode(), zeros)
+            self.engine.set_unseen(table, each.unseen)
 
     def reserve(self, more: Mapping[str, int]) -> None:
         """Reserves space for more rows.

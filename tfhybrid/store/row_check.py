@@ -54,7 +54,7 @@ class RowCheck:
             raise self._first_fault(checked, [keys, *parts])
         self._first += len(checked[0].values)
         arrays = [
-            each.values.reshape(-1, *shape) if math.prod(shape) else _without_numbers(part, shape)
+            each.values.reshape(len(part), *shape)
             for each, part, shape in zip(checked[1:], parts, self._shapes, strict=False)
         ]
         return RowBlock(checked[0].values, arrays[0], arrays[1] if len(arrays) > 1 else None)
@@ -86,10 +86,6 @@ def _numbers(rows: Any, length: int) -> Checked:
     if not isinstance(rows, np.ndarray):
         return _of_lists(length, rows)
     return check(dataclasses.replace(_NUMBER, length=length), rows.reshape(len(rows), length))
-
-
-def _without_numbers(rows: Any, shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty((len(rows), *shape), np.float32)
 
 
 def _of_lists(length: int, rows: Any) -> Checked:

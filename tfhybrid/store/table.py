@@ -409,7 +409,7 @@ class Table:
             unseen: `"zeros"`, or `"initial"` for their initial values.
         """
         self.unseen = unseen
-        self._call("table_set_unseen", ctypes.c_int(unseen == "zeros"))
+        self._job.engine.set_unseen(self.name, unseen)
 
     def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
         return RowBlock(

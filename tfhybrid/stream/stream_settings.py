@@ -346,7 +346,6 @@ class StreamSettings:
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
             OutOfSpaceError: The sync unit cannot write its journal.
             OSError: A file of a queue, or the file of bad rows, cannot be opened.
-            ValueError: The partition of a Kafka queue is not a number.
         """
         routes = Routes(**self.routes)
         folder = Path(self.folder)
@@ -385,7 +384,6 @@ class StreamSettings:
             ConfigError: A route or the address of a queue is not valid, or the token file cannot be
                 read.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
-            ValueError: The partition of a Kafka queue is not a number.
         """
         models = Routes(**self.routes).models
         return OffsetCommitter(

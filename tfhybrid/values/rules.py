@@ -193,7 +193,7 @@ def _strings(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
     """Hashes each distinct text once, or keeps the texts if there is no function for it."""
     texts = cells.values
     encoded = texts.dictionary_encode()
-    codes, malformed = None, None
+    malformed = None
     try:
         distinct = encoded.dictionary.to_numpy(zero_copy_only=False).astype(object)
     except (UnicodeDecodeError, pa.ArrowException):  # strings that are no UTF-8
@@ -210,7 +210,10 @@ def _strings(column: Column, cells: Cells, hash_strings: HashStrings | None) -> 
     if encoded.indices.null_count:
         indices = indices.fill_null(len(hashed) - 1)
     positions = indices.to_numpy(zero_copy_only=False)
+    if malformed is None and column.empty != "missing":
+        return Ruled(hashed[positions])
     in_dictionary = np.minimum(positions, len(encoded.dictionary))
+    codes = None
     if malformed is not None:
         codes = _coded(np.array(malformed)[in_dictionary], Reason.SPELLING)
     if column.empty == "missing":

@@ -54,8 +54,7 @@ Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
   reads.reserve(tables_.size());
   for (const TableLookup& lookup : tables_) {
     reads.push_back({lookup.table, engine_->tables().AllocationOf(lookup.table->reader->name()),
-                     lookup.requested.keys});
-    reads.back().outside = outside_;
+                     lookup.requested.keys, false, outside_});
   }
   TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->owners().Fetch(reads, parallel_for));
   return Status::Ok();

@@ -58,7 +58,7 @@ class HostExchange(Update):
 
     def commit(self, learning_rates: Sequence[float], complaint: str = "") -> None:
         """Applies the staged update, or tells all ranks of this host the complaint of all hosts."""
-        self._call("commit", complaint.encode(), *self._numbers(learning_rates))
+        self._call("commit", complaint.encode(), self._rates(learning_rates))
 
     def pack(
         self, keys: Sequence[np.ndarray], gradients: Sequence[np.ndarray], *, samples: int
@@ -75,7 +75,7 @@ class HostExchange(Update):
             "apply_gathered",
             native.pointer(messages),
             ctypes.c_int64(len(messages)),
-            *self._numbers(learning_rates),
+            self._rates(learning_rates),
         )
 
     def _merged(self, words: int) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from tests.unit.core.announced_passes import CASES
 from tfhybrid.core import native, passes, split_batches
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
-from tfhybrid.core.update import UpdateChoices
+from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.key_links import DELIVERIES
 from tfhybrid.ops.device_lookup import DeviceRows
@@ -40,7 +39,13 @@ WHOLE = (PlacementKind.WHOLE, 1)
 def let_read(engine: Engine, unseen: str, tables: Sequence[str] = tuple(TABLES)) -> None:
     """Sets what keys without a row read in all tables."""
     for name in tables:
-        engine.call("table_set_unseen", name.encode(), ctypes.c_int(unseen == "zeros"))
+        engine.set_unseen(name, unseen)
+
+
+def make_rows(update: Update, tables: Mapping[str, int], keys: np.ndarray) -> None:
+    """Posts gradients of one for keys of all tables."""
+    gradients = [np.ones((len(keys), dim), np.float32) for dim in tables.values()]
+    update.post([keys] * len(tables), gradients, [0.1] * len(tables), samples=len(keys))
 
 
 def judged(rows: np.ndarray, keys: np.ndarray, with_row: set[int], unseen: str) -> np.ndarray:
@@ -105,10 +110,8 @@ def test_an_answer_in_parts(tmp_path: Path) -> None:
         update = engines[0].open_update("sgd", TABLES)
         other = engines[1].open_update("sgd", TABLES)
         some = keys[::3]
-        gradients = [np.ones((len(some), dim), np.float32) for dim in TABLES.values()]
-        update.post([some] * 2, gradients, [0.1] * 2, samples=len(some))
-        none = [np.empty((0, dim), np.float32) for dim in TABLES.values()]
-        other.post([keys[:0]] * 2, none, [0.1] * 2, samples=0)
+        make_rows(update, TABLES, some)
+        make_rows(other, TABLES, keys[:0])
         for engine in engines:
             check(engine, [set(some.tolist())] * 2, keys)
 
@@ -155,8 +158,7 @@ def test_announced_passes(shm_directory: Path, cache_bytes: int) -> None:
         updates = [engine.open_update("sgd", OF_PASSES) for engine in engines]
         some = keys[::2]
         for update in updates:
-            gradients = [np.ones((len(some), dim), np.float32) for dim in OF_PASSES.values()]
-            update.post([some] * 2, gradients, [0.1] * 2, samples=len(some))
+            make_rows(update, OF_PASSES, some)
         announced = [passes.announce(each, [dict.fromkeys(OF_PASSES, keys)]) for each in engines]
         for of_rank, engine in zip(announced, engines, strict=True):
             of_rank.begin(0)
@@ -179,8 +181,7 @@ def test_rows_on_a_device(shm_directory: Path, hosts: int) -> None:
     with Hosts(shm_directory, range(hosts), OF_PASSES, CASES["adagrad"].optimizer) as engines:
         updates = [engine.open_update("sgd", OF_PASSES) for engine in engines]
         for update in updates:
-            gradients = [np.ones((len(some), dim), np.float32) for dim in OF_PASSES.values()]
-            update.post([some] * 2, gradients, [0.1] * 2, samples=len(some))
+            make_rows(update, OF_PASSES, some)
         engine = engines[0]
         let_read(engine, "zeros", tuple(OF_PASSES))
         gather = gathering(engine)
@@ -221,8 +222,7 @@ def test_waiting_updates_come_first(tmp_path: Path) -> None:
         let_read(engines[0], "zeros")
         update = engines[0].open_update("sgd", TABLES)
         keys = np.arange(2000)
-        gradients = [np.ones((len(keys), dim), np.float32) for dim in TABLES.values()]
-        update.post([keys] * 2, gradients, [0.1] * 2, samples=len(keys))
+        make_rows(update, TABLES, keys)
         found = engines[0].lookup("item", TABLES["item"], keys, outside=True)
         assert (found != 0).any(axis=1).all()
         assert len(rows_of(engines[0])) == len(TABLES)

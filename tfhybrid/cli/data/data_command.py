@@ -86,10 +86,12 @@ def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Pat
     Raises:
         ConfigError: Two sources have the same target, or a target exists and `replace` is false.
     """
+    from tfhybrid.data.formats.text import COMPRESSED
+
     targets: dict[Path, Path] = {}
     for source in sources:
         name = source.name
-        for suffix in (".gz", ".bz2", ".zst", ".lz4", ".zlib"):
+        for suffix in (*COMPRESSED, ".zlib"):
             name = name.removesuffix(suffix)
         # "day.tfrecord-00003-of-00010" is a part of "day"; its number is no suffix.
         stem = name if re.search(r"-of-\d+$", name) else Path(name).stem

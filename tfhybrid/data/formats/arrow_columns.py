@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,15 +127,22 @@ class ArrowColumns:
         return types
 
     def rows(
-        self, table: pa.Table, types: Mapping[str, ColumnType], unit_check: UnitCheck
+        self, table: pa.Table, types: Mapping[str, ColumnType], path: Path, first_row: int
     ) -> UnitRows:
         """Returns the samples of a table, good and bad.
 
         Args:
             table: Table with the columns.
             types: Type of each column.
-            unit_check: Collector of the faults.
+            path: Path or name of the whole table, for messages.
+            first_row: Number of the table's first row in it.
         """
+        unit_check = UnitCheck(
+            path,
+            first_row,
+            table.num_rows,
+            lambda name, row: f"{path}, column {name!r}, row {first_row + row}",
+        )
 
         def read(column: Column, wording: Mapping[Reason, str]) -> Any:
             values, length = table[column.name], types[column.name].length

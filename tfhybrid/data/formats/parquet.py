@@ -17,7 +17,7 @@ from tfhybrid.data.formats.arrow_columns import NUMBER, ArrowColumns
 from tfhybrid.data.formats.column_settings import ColumnSpec
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.formats.label import LabelSpec
-from tfhybrid.data.formats.unit_rows import UnitCheck, UnitRows
+from tfhybrid.data.formats.unit_rows import UnitRows
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
@@ -117,13 +117,7 @@ class Parquet(Format):
                 f"{unit.path}, row groups from {unit.begin} on: expected {unit.rows} rows, as the "
                 f"footer says. Received: {table.num_rows}."
             )
-        unit_check = UnitCheck(
-            unit.path,
-            unit.first_row,
-            table.num_rows,
-            lambda name, row: f"{unit.path}, column {name!r}, row {unit.first_row + row}",
-        )
-        return self._columns.rows(table, types, unit_check)
+        return self._columns.rows(table, types, unit.path, unit.first_row)
 
     def _table(self, unit: Unit) -> tuple[pa.Table, dict[str, ColumnType]]:
         """Returns the columns of a unit, and their types in this file or in those before."""

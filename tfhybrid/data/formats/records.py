@@ -107,12 +107,11 @@ def dataset_of_records(path: Path) -> tf.data.TFRecordDataset:
     return tf.data.TFRecordDataset(str(path), "", 1 << 20)
 
 
-def _pieces(path: Path, begin: int = 0) -> Generator[bytes, None, None]:
+def _pieces(path: Path) -> Generator[bytes, None, None]:
     if path.suffix in _WINDOW_BITS:
         yield from inflated(path)
         return
     with path.open("rb") as file:
-        file.seek(begin)
         while piece := file.read(_PIECE):
             yield piece
 

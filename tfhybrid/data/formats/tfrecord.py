@@ -211,13 +211,12 @@ class TFRecord(Format):
             for column in (*self._keys, *self._dense)
             if column.length is None or column.missing is not None
         }
+        unseen = optional - kinds.keys()
         searched = self._searched
-        if searched is None or not optional - kinds.keys() - searched.keys():
+        if searched is None or unseen <= searched.keys():
             return
         # setdefault is atomic: of several threads, one searches for a feature.
-        absent = {
-            name for name in optional - kinds.keys() if searched.setdefault(name, unit) is unit
-        }
+        absent = {name for name in unseen if searched.setdefault(name, unit) is unit}
         in_unit = kinds_in(serialized.numpy(), sorted(absent))
         if absent := absent - in_unit.keys():
             _logger.warning(

@@ -81,18 +81,14 @@ def _converted(declared: RowColumn, values: pa.Array | list[Any]) -> CheckedArra
     """Checks all values, and makes an array of those of good rows."""
     checked = check(declared.column, values)
     absent = _absent(declared, values, checked)
-    reasons = checked.reasons
-    if absent is not None:
-        reasons = np.where(absent, 0 if declared.nullable else Reason.MISSING, reasons)
-        reasons = reasons.astype(np.uint8)
     unset = checked.bad if absent is None else checked.bad | absent
+    checked = checked.also_bad(absent, Reason.NONE if declared.nullable else Reason.MISSING)
     if declared.column.length == 1:
         array, malformed = _leaves(declared.type, checked.values, unset)
     else:
         array, malformed = _lists(declared, checked, unset, absent)
-    if malformed is not None:
-        reasons = np.where(malformed & (reasons == 0), Reason.SPELLING, reasons).astype(np.uint8)
-    return CheckedArray(array, reasons if reasons.any() else None)
+    checked = checked.also_bad(malformed)
+    return CheckedArray(array, checked.reasons if checked.bad.any() else None)
 
 
 def _absent(
@@ -116,8 +112,8 @@ def _lists(
     if lengths is None:
         assert length is not None
         lengths = np.full(len(unset), length, np.int64)
-    unset_items = np.repeat(unset, lengths) if unset.any() else np.zeros(0, bool)
-    items, malformed = _leaves(declared.type.value_type, checked.values.reshape(-1), unset_items)
+    of_items = np.repeat(unset, lengths)
+    items, malformed = _leaves(declared.type.value_type, checked.values.reshape(-1), of_items)
     if malformed is not None:
         rows = np.arange(len(lengths))
         malformed = np.isin(rows, np.repeat(rows, lengths)[malformed])
@@ -139,21 +135,14 @@ def _leaves(
     mask = unset if unset.any() else None
     if values.dtype != object:
         return pa.array(values, mask=mask).cast(dtype), None
-    texts = values.tolist()
-    if mask is not None:
-        texts = [None if skip else text for text, skip in zip(texts, mask, strict=True)]
     try:
-        return pa.array(texts, dtype), None
+        return pa.array(values, dtype, mask=mask), None
     except _NO_TYPE:  # a text is no UTF-8
-        decoded = [_decoded(text) for text in texts]
-        present = [text is not None for text in texts]
-        malformed = np.array(present) & np.array([text is None for text in decoded])
-        return pa.array(decoded, dtype), malformed
+        texts = [None if skip else _decoded(text) for text, skip in zip(values, unset, strict=True)]
+        return pa.array(texts, dtype), ~unset & np.array([text is None for text in texts])
 
 
-def _decoded(text: str | bytes | None) -> str | None:
-    if text is None:
-        return None
+def _decoded(text: str | bytes) -> str | None:
     try:
         return text.decode() if isinstance(text, bytes) else text.encode().decode()
     except UnicodeError:

@@ -20,15 +20,21 @@ class RowColumn(NamedTuple):
 
     Attributes:
         field: Name, Arrow type, and whether a row may lack a value, which is then null.
-        type: Arrow type of the column.
-        nullable: Whether a row may lack a value.
         column: Description of the good values.
     """
 
     field: pa.Field
-    type: pa.DataType
-    nullable: bool
     column: Column
+
+    @property
+    def type(self) -> pa.DataType:
+        """Arrow type of the column."""
+        return self.field.type
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a row may lack a value."""
+        return bool(self.field.nullable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +138,7 @@ def _declared(field: pa.Field, fields: Mapping[str, Any]) -> RowColumn:
             f"Column {field.name!r} must have either ? or `missing`: a missing value is null, or "
             f"replaced. Received: {field.type}? and missing={column.missing!r}"
         )
-    return RowColumn(field, field.type, field.nullable, column)
+    return RowColumn(field, column)
 
 
 def _rules(dtype: pa.DataType) -> dict[str, Any] | None:

@@ -185,27 +185,20 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
     # The payload is untrusted, and Arrow reads values without checks.
     places = [names.index(name) for name in columns.names]
     arrays = [_valid_columns(batch, places) for batch in batches]
-    if len(arrays) == 1:
-        count, whole = batches[0].num_rows, arrays[0]
-    else:
-        count = sum(batch.num_rows for batch in batches)
-        whole = [_joined(chunks) for chunks in zip(*arrays, strict=True)]
-        whole = whole or [pa.nulls(0) for _ in columns.declared]
+    whole = [_joined(chunks) for chunks in zip(*arrays, strict=True)]
+    received = pa.RecordBatch.from_arrays(
+        whole or [pa.nulls(0) for _ in columns.declared], names=list(columns.names)
+    )
     checked = [
         checked_array.of_arrow(declared, array)
-        for declared, array in zip(columns.declared, whole, strict=True)
+        for declared, array in zip(columns.declared, received.columns, strict=True)
     ]
-
-    def payload_of(number: int) -> bytes:
-        row = [array.slice(number, 1) for array in whole]
-        return encode(pa.RecordBatch.from_arrays(row, names=list(columns.names))).payload
-
     return selected(
         columns,
         checked,
-        count,
-        lambda declared, number: whole[columns.declared.index(declared)][number].as_py(),
-        payload_of,
+        received.num_rows,
+        lambda declared, number: received[declared.field.name][number].as_py(),
+        lambda number: encode(received.slice(number, 1)).payload,
     )
 
 
@@ -255,6 +248,8 @@ def _binary_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
+    if len(chunks) == 1:
+        return chunks[0]
     if len({chunk.type for chunk in chunks}) > 1:  # texts, of which some are not UTF-8
         chunks = [_of_bytes(chunk) for chunk in chunks]
     return pa.concat_arrays(chunks)

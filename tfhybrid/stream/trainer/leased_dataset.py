@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -58,13 +58,27 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
     return result.with_options(options)
 
 
-def _check_columns(schema: pa.Schema, features: Sequence[str], label: str) -> None:
-    missing = sorted({*features, label} - set(schema.names))
+def check_names(schema: pa.Schema, names: Iterable[str], subject: str) -> None:
+    """Checks that names are columns of a stream.
+
+    Args:
+        schema: Schema of the stream.
+        names: Names of columns.
+        subject: Beginning of the error's text, in the plural.
+
+    Raises:
+        ConfigError: A name is no column.
+    """
+    missing = sorted(set(names) - set(schema.names))
     if missing:
         raise ConfigError(
-            "features and label must be columns of the stream. Its columns are "
-            f"{schema.names}. Received: {missing}"
+            f"{subject} must be columns of the stream. Its columns are {schema.names}. "
+            f"Received: {missing}"
         )
+
+
+def _check_columns(schema: pa.Schema, features: Sequence[str], label: str) -> None:
+    check_names(schema, (*features, label), "features and label")
     if label in features:
         raise ConfigError(
             "The label must not be a feature, because it tells the model the answer. "

@@ -15,6 +15,7 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import RowBlock, Table
+from tfhybrid.stream.trainer.leased_dataset import check_names
 from tfhybrid.stream.trainer.leases import Leases
 from tfhybrid.stream.trainer.pushed_gradients import PushedGradients
 from tfhybrid.stream.trainer.pushing import Push, PushedDeltas
@@ -154,12 +155,7 @@ class Online(keras.callbacks.Callback):
                 f"Online needs the column of each table of the model, {sorted(self._tables)}. "
                 f"Received: {sorted(self._columns)}"
             )
-        unknown = sorted(set(self._columns.values()) - set(self._leases.schema.names))
-        if unknown:
-            raise ConfigError(
-                "The columns of tables must be columns of the stream. Its columns are "
-                f"{self._leases.schema.names}. Received: {unknown}"
-            )
+        check_names(self._leases.schema, self._columns.values(), "The columns of tables")
         for name, table in self._tables.items():
             self._key_columns[name] = key_column(
                 name, self._leases.schema.field(self._columns[name])

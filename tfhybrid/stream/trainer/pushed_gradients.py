@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.distributed_step import Trained
 from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import Table
-from tfhybrid.stream.trainer.pushing import Push, Pushed
+from tfhybrid.stream.trainer.pushing import Push, Pushed, table_spec
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec, TableSpec
 
 
@@ -182,16 +183,12 @@ def _settings(optimizer: Sequence[float]) -> dict[str, float]:
 
 
 def _table_spec(table: Table) -> TableSpec:
+    spec = table_spec(table)
     if not table.optimizer:  # a frozen table has no gradients
-        return TableSpec(table.dim, table.config.initializer.native, unseen=table.unseen)
+        return spec
     slots, slot_dim = table.state_shape
-    return TableSpec(
-        table.dim,
-        table.config.initializer.native,
-        _settings(table.optimizer),
-        slots,
-        slot_dim,
-        unseen=table.unseen,
+    return dataclasses.replace(
+        spec, optimizer=_settings(table.optimizer), slots=slots, slot_dim=slot_dim
     )
 
 

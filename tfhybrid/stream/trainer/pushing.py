@@ -87,6 +87,15 @@ class Push(Protocol):
         """Ends the pushing: the model's optimizer changes the weights of this process again."""
 
 
+def table_spec(table: Table) -> TableSpec:
+    """Returns the specification of a table whose deltas are pushed.
+
+    Args:
+        table: Table of the trainer's model.
+    """
+    return TableSpec(table.dim, table.config.initializer.native, unseen=table.unseen)
+
+
 class PushedDeltas(Push):
     """Deltas of rows and of dense weights.
 
@@ -108,10 +117,7 @@ class PushedDeltas(Push):
     @override
     def spec(self) -> ModelSpec:
         return ModelSpec(
-            {
-                name: TableSpec(table.dim, table.config.initializer.native, unseen=table.unseen)
-                for name, table in sorted(self._tables.items())
-            },
+            {name: table_spec(table) for name, table in sorted(self._tables.items())},
             [tuple(each.shape) for each in self._weights],
             seed=next((table.seed for table in self._tables.values()), 0),
         )
