@@ -24,27 +24,51 @@ PROGRAMS = dict(PROGRAM.findall(PAGE.read_text()))
 
 @pytest.mark.timeout(300)
 def test_a_newcomer_gets_from_the_file_to_predictions(python, tmp_path):
-    *programs, last = PROGRAMS
+    *programs, last = [name for name in PROGRAMS if "films" not in name]
     assert last == "predict.py"
-    for name in programs:
-        (tmp_path / name).write_text(PROGRAMS[name])
-        run = python.run(str(tmp_path / name), cwd=tmp_path)
-        assert run.returncode == 0, f"{name}: {run.stderr}"
+    run = run_in(tmp_path, programs, python)
+    name = programs[-1]
     reached, best = float(re.search(r"test AUC ([\d.]+)", run.stdout)[1]), best_auc(tmp_path)
     assert f"would reach {best:.4f}" in PAGE.read_text().replace("\n", " ")
     assert 0.95 < (reached - 0.5) / (best - 0.5) < 1
     again = python.run(str(tmp_path / name), cwd=tmp_path)  # all epochs are trained
     assert again.returncode == 0, again.stderr
     assert re.search(r"test AUC [\d.]+", again.stdout)[0] in run.stdout
-    shown = re.search(
-        r"^\$ head -3 clicks.csv\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert (tmp_path / "clicks.csv").read_text().startswith(shown[1])
+    assert_head_is_shown(tmp_path / "clicks.csv")
 
-    liked, other, new = probabilities_where_only_tensorflow_is(tmp_path)
+    liked, other, new = probabilities_where_only_tensorflow_is(tmp_path, last)
     assert liked == pytest.approx(0.852, abs=0.1)  # the probabilities that make_clicks.py drew with
     assert other == pytest.approx(0.223, abs=0.15)
     assert new == pytest.approx(0.937, abs=0.1)
+
+
+@pytest.mark.timeout(300)
+def test_a_column_of_lists_gets_from_the_file_to_predictions(python, tmp_path):
+    *programs, last = [name for name in PROGRAMS if "films" in name]
+    assert last == "predict_films.py"
+    run_in(tmp_path, programs, python)
+    assert_head_is_shown(tmp_path / "films.csv")
+    liked, other = probabilities_where_only_tensorflow_is(tmp_path, last)
+    assert liked == pytest.approx(0.9, abs=0.1)  # the probabilities of make_films.py
+    assert other == pytest.approx(0.2, abs=0.1)
+
+
+def run_in(folder: Path, programs: list[str], python) -> subprocess.CompletedProcess[str]:
+    """Runs programs of the page one after the other; returns what the last one wrote."""
+    for name in programs:
+        (folder / name).write_text(PROGRAMS[name])
+        run = python.run(str(folder / name), cwd=folder)
+        assert run.returncode == 0, f"{name}: {run.stderr}"
+    return run
+
+
+def assert_head_is_shown(file: Path) -> None:
+    """Compares the first lines of a file with those that the page shows."""
+    shown = re.search(
+        rf"^\$ head -3 {file.name}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert shown[1].count("\n") == 3
+    assert file.read_text().startswith(shown[1])
 
 
 def best_auc(folder: Path) -> float:
@@ -56,13 +80,13 @@ def best_auc(folder: Path) -> float:
     return auc(np.array([float(row["click"]) for row in rows]), np.array(logits))
 
 
-def probabilities_where_only_tensorflow_is(folder: Path) -> list[float]:
-    """Returns what the last program prints in an environment without tfhybrid and Horovod."""
+def probabilities_where_only_tensorflow_is(folder: Path, program: str) -> list[float]:
+    """Returns what a program prints in an environment without tfhybrid and Horovod."""
     stock = stock_environment.make(folder / "stock")
-    (folder / "predict.py").write_text(ALONE + PROGRAMS["predict.py"])
+    (folder / program).write_text(ALONE + PROGRAMS[program])
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     run = subprocess.run(
-        [stock, "-I", "predict.py"],
+        [stock, "-I", program],
         env={name: value for name, value in os.environ.items() if name not in hidden},
         cwd=folder,
         capture_output=True,

@@ -25,6 +25,7 @@ from tfhybrid.data.formats.column_settings import (
 from tfhybrid.data.formats.format import hashed_strings
 from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.unit_rows import UnitCheck, UnitRows
+from tfhybrid.data.formats.unsplit_lists import UnsplitLists
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import DataError
@@ -76,6 +77,12 @@ class ArrowColumns:
     def _dense(self) -> list[Column]:
         """Columns of numbers."""
         return columns_of(self.dense, ("number",), self.missing_value)
+
+    @functools.cached_property
+    def _unsplit(self) -> UnsplitLists:
+        """Columns of keys that are given by name, and may be strings that stand for lists."""
+        names = {spec for spec in self.features if isinstance(spec, str)}
+        return UnsplitLists(names, "|", "split them first, as frame[{name!r}].str.split('|') does")
 
     @functools.cached_property
     def _labels(self) -> list[Label]:
@@ -157,6 +164,8 @@ class ArrowColumns:
         def key(column: Column) -> np.ndarray | Ragged:
             if column.role == "key" and types[column.name].kind == "strings":
                 column = dataclasses.replace(column, role="string")
+                if types[column.name].length == 1:
+                    self._unsplit.search(column.name, table[column.name], path)
             return read(column, WORDING[column.role])
 
         def labels(label: Label) -> np.ndarray:

@@ -24,6 +24,7 @@ from tfhybrid.data.formats.column_settings import (
 from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
 from tfhybrid.data.formats.text_columns import TextColumns, arrow_type_of
+from tfhybrid.data.formats.unsplit_lists import UnsplitLists
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError
 from tfhybrid.values import Column, Reason
@@ -38,6 +39,7 @@ class Csv(Text):
     Args:
         features: Columns of integers, read as keys. Columns that are not named are skipped.
         strings: Columns of strings, such as hexadecimal ids; their keys are `string_keys` of them.
+            A warning names a column whose strings look like lists.
         lists: Columns with any number of integers, separated by `separator`. They become `Ragged`;
             an empty field is an empty list. A column that is also in `strings`, or is a `Column` of
             role `"string"` or `"time"`, contains strings or times.
@@ -117,6 +119,13 @@ class Csv(Text):
         ]
 
     @functools.cached_property
+    def _unsplit(self) -> UnsplitLists:
+        """Columns of strings that are given by name, and may be lists that `lists` lacks."""
+        in_lists = {name_of(spec) for spec in self.lists}
+        names = {spec for spec in self.strings if isinstance(spec, str)} - in_lists
+        return UnsplitLists(names, self.separator, "name the column in lists= too")
+
+    @functools.cached_property
     def _dense(self) -> list[Column]:
         """Columns of numbers."""
         return dense_of(self.dense, self.missing_value)
@@ -143,6 +152,8 @@ class Csv(Text):
                 return columns.lists(column, self.separator)
             return columns.values(column, wording if column.role == "key" else None)
 
+        for column in self._keys:
+            columns.search(column, self._unsplit)
         features = {column.name: read(column) for column in self._keys}
         labels = gathered(self.label, self.positive, columns.labels)
         return Clicks(features, labels, {column.name: read(column) for column in self._dense})

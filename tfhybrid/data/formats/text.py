@@ -160,7 +160,7 @@ class Text(Format):
         def location(name: str, row: int) -> str:
             return self.layout.location(unit, row, name)
 
-        return UnitCheck(unit.path, unit.first_row, unit.rows, location)
+        return UnitCheck(unit.path, unit.first_row, unit.rows, location, absent="an empty field")
 
     def _check_count(self, unit: Unit, rows: int) -> None:
         if rows != unit.rows:

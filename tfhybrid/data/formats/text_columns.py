@@ -17,6 +17,7 @@ from tfhybrid.data.formats.column_settings import (
 from tfhybrid.data.formats.format import hashed_strings
 from tfhybrid.data.formats.label import Label
 from tfhybrid.data.formats.unit_rows import UnitCheck
+from tfhybrid.data.formats.unsplit_lists import UnsplitLists
 from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.values import (
     ENTRY,
@@ -60,6 +61,15 @@ class TextColumns:
         values = self._check.add(column, checked, fields, wording=wording)
         assert isinstance(values, np.ndarray)  # the column has length 1
         return values
+
+    def search(self, column: Column, unsplit: UnsplitLists) -> None:
+        """Warns once if a column of single strings looks like lists.
+
+        Args:
+            column: Description of the column.
+            unsplit: Columns that may look so.
+        """
+        unsplit.search(column.name, self._table[column.name], self._check.path)
 
     def lists(self, column: Column, separator: str) -> np.ndarray | Ragged:
         """Returns lists, each of which is written in one field.

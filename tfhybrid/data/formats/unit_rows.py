@@ -26,7 +26,7 @@ class Fault(NamedTuple):
         column: Name of the column; empty if the row as a whole is bad.
         location: Location of the value, as errors name it.
         expected: Description of good values.
-        received: Value in the file.
+        received: Value in the file, as errors show it.
     """
 
     path: Path
@@ -34,12 +34,12 @@ class Fault(NamedTuple):
     column: str
     location: str
     expected: str
-    received: Any
+    received: str
 
     @property
     def reason(self) -> str:
         """The expected and the received value, in words."""
-        return f"expected {self.expected}. Received: {self.received!r}."
+        return f"expected {self.expected}. Received: {self.received}."
 
     def error(self) -> DataError:
         """Returns the error that names the file, the location and the fault."""
@@ -104,15 +104,24 @@ class UnitCheck:
         rows: Number of rows in the unit.
         location_of: Function that describes the location of a value by the name of its column and
             the number of its row in the unit.
+        absent: Description of a value that is `None` or an empty text, for errors. By default they
+            show the value itself.
     """
 
     def __init__(
-        self, path: Path, first_row: int, rows: int, location_of: Callable[[str, int], str]
+        self,
+        path: Path,
+        first_row: int,
+        rows: int,
+        location_of: Callable[[str, int], str],
+        *,
+        absent: str = "",
     ) -> None:
         self.path = path
         self._first_row = first_row
         self._rows = rows
         self._location_of = location_of
+        self._absent = absent
         self._bad: np.ndarray | None = None
         self._columns: list[_BadColumn] = []
 
@@ -181,11 +190,12 @@ class UnitCheck:
 
     def _fault(self, row: int) -> Fault:
         column = next(each for each in self._columns if each.reasons[row])
+        value = column.value(row)
         return Fault(
             self.path,
             self._first_row + row,
             column.name,
             self._location_of(column.name, row),
             column.expected(Reason(int(column.reasons[row]))),
-            column.value(row),
+            (value in (None, "") and self._absent) or repr(value),
         )

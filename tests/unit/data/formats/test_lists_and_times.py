@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,57 @@ def test_times_by_name_are_told_how_to_be_read(tmp_path: Path) -> None:
 def test_dense_columns_have_one_width_and_type(kind: type[Format], column: Column) -> None:
     with pytest.raises(ConfigError, match="A dense column must be float32"):
         kind([], dense=[column])
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, reader: Format, path: Path) -> list[str]:
+    """Returns the warnings of a reader that reads a file twice."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "tfhybrid.data"):
+        for _ in range(2):
+            reader.read(path)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_strings_that_look_like_lists_are_warned_of_once(tmp_path, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(logging.getLogger("tfhybrid"), "propagate", True)
+    texts = ["Crime|Drama", "", "Crime", "Drama|War|Crime"] * 1000
+    path = tmp_path / "films.csv"
+    path.write_text("\n".join(["label,genres", *(f"1,{text}" for text in texts), ""]))
+    warning = (
+        f"Column 'genres' of {path} has strings with '|', such as 'Crime|Drama', and each becomes "
+        "one key. If they are lists, name the column in lists= too. If not, write "
+        "Column('genres', 'string') in place of the name."
+    )
+    assert warnings_of(caplog, Csv([], strings=["genres"]), path) == [warning]
+    assert warnings_of(caplog, Csv([], strings=["genres"], lists=["genres"]), path) == []
+    assert warnings_of(caplog, Csv([], strings=[Column("genres", "string")]), path) == []
+    assert warnings_of(caplog, Csv([], strings=["genres"], separator=";"), path) == []
+    monkeypatch.setenv("HOROVOD_RANK", "1")  # the first rank alone says it
+    assert warnings_of(caplog, Csv([], strings=["genres"]), path) == []
+
+
+@pytest.mark.parametrize("texts", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
+def test_strings_of_parquet_are_warned_of_too(tmp_path, caplog, monkeypatch, texts) -> None:
+    monkeypatch.setattr(logging.getLogger("tfhybrid"), "propagate", True)
+    path = tmp_path / "films.parquet"
+    genres = pa.array(["Crime|Drama", None, "Crime"]).cast(texts)
+    lists = pa.array([["Crime|Drama", "War"], [], ["Crime"]])
+    pa.parquet.write_table(pa.table({"label": [1, 0, 1], "genres": genres, "lists": lists}), path)
+    (warning,) = warnings_of(caplog, Parquet(["genres", "lists"], missing_key=-1), path)
+    assert f"Column 'genres' of {path} has strings with '|'" in warning
+    assert "split them first, as frame['genres'].str.split('|') does" in warning
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["tv|1", "tv|2", "web|1"],  # keys of two parts
+        ["Crime", "Drama"] * 10 + ["Comedy | the best of"],
+        ["", ""],
+    ],
+)
+def test_other_strings_are_not_warned_of(tmp_path, caplog, monkeypatch, texts) -> None:
+    monkeypatch.setattr(logging.getLogger("tfhybrid"), "propagate", True)
+    path = tmp_path / "films.csv"
+    path.write_text("\n".join(["label,genres", *(f"1,{text}" for text in texts), ""]))
+    assert warnings_of(caplog, Csv([], strings=["genres"]), path) == []

@@ -66,7 +66,7 @@ def test_csv_turns_ratings_into_labels(tmp_path):
         (FRAPPE + "0,138,1296,5\n", r"line 4: expected 3 columns\. Received: '0,138,1296,5'"),
         (
             FRAPPE + "\n0,138,1296\n",
-            r"column 'user', line 4: expected a key \(missing_key= .*Received: None",
+            r"column 'user', line 4: expected a key \(missing_key= .*Received: an empty field\.",
         ),
         (
             FRAPPE + "0,13x,1296\n",
@@ -78,7 +78,7 @@ def test_csv_turns_ratings_into_labels(tmp_path):
         ),
         (
             FRAPPE + "0,,1296\n",
-            r"column 'user', line 4: expected a key \(missing_key= .*Received: None",
+            r"column 'user', line 4: expected a key \(missing_key= .*Received: an empty field\.",
         ),
         (
             FRAPPE + "0,9223372036854775808,1\n",
