@@ -290,7 +290,11 @@ def newest(directory: Location, existing: list[int], step: int | None = None) ->
         CheckpointError: There is no checkpoint, or none of that step.
     """
     if not existing:
-        raise CheckpointError(f"{directory} has no checkpoint. Received: step={step}")
+        received = "a file" if directory.exists() else "a path that does not exist"
+        if directory.is_dir():
+            received = "a directory without checkpoints"
+        of_step = "" if step is None else f", step={step}"
+        raise CheckpointError(f"{directory} has no checkpoint. Received: {received}{of_step}")
     if step not in (None, *existing):
         raise CheckpointError(
             f"{directory} has checkpoints of the steps {existing}. Received: step={step}"

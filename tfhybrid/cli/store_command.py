@@ -40,7 +40,7 @@ Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store li
 def store() -> None:
     """Show the tables in this host's memory, and remove those of dead jobs.
 
-    The commands only read shared memory, and do not affect a running job.
+    No command affects a running job.
     """
 
 

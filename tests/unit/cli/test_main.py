@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import tfhybrid
 from tfhybrid.cli import app
+from tfhybrid.cli.terminal import console
 from tfhybrid.cli.terminal.console import plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,9 +88,24 @@ def test_an_error_of_the_system_is_one_line_too(run, directory):
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_a_directory_without_checkpoints_says_so(run, tmp_path, command):
-    assert f"{tmp_path} has no checkpoint" in run(command, tmp_path, status=1).stderr
-    missing = tmp_path / "missing"
-    assert f"{missing} has no checkpoint" in run(command, missing, status=1).stderr
+    file, missing = tmp_path / "file", tmp_path / "missing"
+    file.touch()
+    for path, received in (
+        (tmp_path, "a directory without checkpoints"),
+        (file, "a file"),
+        (missing, "a path that does not exist"),
+    ):
+        error = f"Error: {path} has no checkpoint. Received: {received}\n"
+        assert run(command, path, status=1).stderr == error
+
+
+def test_each_line_of_an_error_is_a_line(monkeypatch):
+    shown = Console(file=io.StringIO())
+    monkeypatch.setattr(console, "_errors", shown)
+    console.show_error("a.yaml:3: data.label: wrong\na.yaml:9: model: \x1b[2J")
+    assert shown.file.getvalue() == (
+        "Error: a.yaml:3: data.label: wrong\n       a.yaml:9: model: \\x1b[2J\n"
+    )
 
 
 def test_what_a_file_says_cannot_command_the_terminal():

@@ -135,7 +135,8 @@ def diff(
 ) -> None:
     """Compare two checkpoints.
 
-    Shows which rows and dense arrays of B were added, removed or changed since A.
+    Shows which rows and dense arrays of B were added, removed or changed since A. States of random
+    generators are only counted, because they differ unless both runs have set the same seed.
 
     $ tfhybrid checkpoint diff old/ new/step-0000000200
     """

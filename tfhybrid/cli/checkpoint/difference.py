@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from tfhybrid.cli.checkpoint.variables import Variables, matched
 from tfhybrid.cli.terminal.console import plain, show, show_table
 
 _PART_ROWS = 16384
+_GENERATOR = re.compile(r"(^|/)random/(python|numpy|tensorflow)$|(^|/)seed_generator_state$")
 # The columns for a dense array and for a table's rows.
 _ARRAY = ("largest_difference", "shape_changed")
 _TABLE = ("added", "removed", "changed", "largest_difference", "changed_states", "shape_changed")
@@ -55,11 +57,17 @@ def show_difference(changes: dict[str, Any]) -> None:
     for side in ("a", "b"):
         show(plain(f"{side.upper()}: step {changes[side]['step']}, {changes[side]['folder']}"))
     dense, tables = changes["dense"], changes["tables"]
+    changed = {name: each for name, each in dense["changed"].items() if not is_generator(name)}
     show(
-        f"dense arrays: {dense['equal']} equal, {len(dense['changed'])} changed, "
+        f"dense arrays: {dense['equal']} equal, {len(changed)} changed, "
         f"{len(dense['added'])} added, {len(dense['removed'])} removed"
     )
-    _show("dense array", _ARRAY, dense["changed"])
+    _show("dense array", _ARRAY, changed)
+    if states := len(dense["changed"]) - len(changed):
+        show(
+            f"random generators: {states} states changed, as always unless both runs have set the "
+            "same seed and drawn as often"
+        )
     for change in ("added", "removed"):
         for name in dense[change]:
             show(plain(f"dense array {name}: {change}"))
@@ -67,6 +75,22 @@ def show_difference(changes: dict[str, Any]) -> None:
         for name in tables[change]:
             show(plain(f"table {name}: {change}"))
     _show("table", _TABLE, tables["compared"])
+
+
+def is_generator(name: str) -> bool:
+    """Returns whether a dense array is the state of a random generator, of a process or of Keras.
+
+    Args:
+        name: Display name of the array.
+
+    Example:
+
+    >>> is_generator("rank/0/random/numpy"), is_generator("weights/random/kernel")
+    (True, False)
+    >>> is_generator("rank/0/own/dropout/seed_generator_state")
+    True
+    """
+    return _GENERATOR.search(name) is not None
 
 
 def _show(what: str, columns: Sequence[str], changes: dict[str, dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from rich.filesize import decimal
+from rich.text import Text
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
@@ -132,7 +133,7 @@ def show_checkpoint(contents: dict[str, Any]) -> None:
         "rows": [f"{table['rows']:,}" for table in tables],
         "expected": [_count_text(table["expected_rows"]) for table in tables],
         "dim": [f"{table['dim']}" for table in tables],
-        "optimizer": [_optimizer_text(table["optimizer"]) for table in tables],
+        "optimizer": [(table["optimizer"] or {}).get("name", "none") for table in tables],
         "version": [f"{table['version']:,}" for table in tables],
         "size": [decimal(table["bytes"]) for table in tables],
         "files": [f"{table['files']}" for table in tables],
@@ -140,6 +141,11 @@ def show_checkpoint(contents: dict[str, Any]) -> None:
     columns = [column for column, texts in cells.items() if column != "expected" or any(texts)]
     rows = [list(row) for row in zip(*(cells[column] for column in columns), strict=True)]
     console.show_table(columns, rows, text=["table", "optimizer"])
+    settings: dict[str, list[str]] = {}
+    for name, table in contents["tables"].items():
+        settings.setdefault(_optimizer_text(table["optimizer"]), []).append(name)
+    for text, names in settings.items():
+        console.show_beside(Text("optimizer "), plain(f"{text} of {', '.join(names)}"))
 
 
 def _count_text(count: int | None) -> str:

@@ -37,7 +37,11 @@ class SampleOptions:
         str | None, _column(metavar="A,B", help="Columns of strings, hashed to keys.")
     ] = None
     lists: Annotated[
-        str | None, _column(metavar="A,B", help="Columns with any number of keys per sample.")
+        str | None,
+        _column(
+            metavar="A,B",
+            help="Columns of lists of keys; in CSV, name those of strings in --strings too.",
+        ),
     ] = None
     times: Annotated[
         str | None,

@@ -21,7 +21,7 @@ from tfhybrid.cli.doctor.findings import (
     find_all,
 )
 from tfhybrid.cli.doctor.host_ports import unreached
-from tfhybrid.cli.terminal.console import plain, show, show_json, waiting
+from tfhybrid.cli.terminal.console import plain, show, show_beside, show_json, waiting
 from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
 
@@ -71,7 +71,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find what would make a job fail or slow.
+    """Find what would make a job fail or run slowly.
 
     Checks the installation, memory, limits and network of this machine, or of the hosts of a job,
     and says how to fix what it finds. Takes up to a minute, since TensorFlow and Horovod are
@@ -123,13 +123,10 @@ def _all_here(files: str | None) -> Iterator[Finding]:
 
 
 def _show(finding: Finding) -> None:
-    line = Text.assemble(
-        (f"{finding.level.value:8}", _STYLES[finding.level]),
-        plain(f"{finding.what}: {finding.state}"),
-    )
-    show(line)
+    level = Text(f"{finding.level.value:8}", _STYLES[finding.level])
+    show_beside(level, plain(f"{finding.what}: {finding.state}"))
     if finding.mend:
-        show(plain(f"{'':8}{finding.mend}", "dim"))
+        show_beside(Text(" " * len(level)), plain(finding.mend, "dim"))
 
 
 def _names(hosts: str) -> list[str]:

@@ -43,6 +43,21 @@ def show(line: str | Text) -> None:
     _output.print(line, soft_wrap=True)
 
 
+def show_beside(mark: Text, text: Text) -> None:
+    """Writes a text beside a mark on standard output. On a terminal, long texts are folded there.
+
+    Args:
+        mark: Beginning of the first line. The other lines begin with as many blanks.
+        text: Text without a line break.
+    """
+    width = max(_output.width - len(mark), 1)
+    # Anywhere else it stays one line, for programs that search it.
+    for line in text.wrap(_output, width) if _output.is_terminal else [text]:
+        line.rstrip()
+        show(Text.assemble(mark, line))
+        mark = Text(" " * len(mark))
+
+
 def drawn_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -93,8 +108,16 @@ def show_json(value: Any) -> None:
 
 
 def show_error(message: str) -> None:
-    """Writes an error as one line on standard error."""
-    _errors.print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+    """Writes an error on standard error.
+
+    Args:
+        message: Text of the error. Its lines stay lines, as those about several settings of a file;
+            the second and later ones are indented.
+    """
+    mark = "Error: "
+    for line in message.split("\n"):
+        _errors.print(Text.assemble((mark, "bold red"), plain(line)), soft_wrap=True)
+        mark = " " * len(mark)
 
 
 @contextmanager

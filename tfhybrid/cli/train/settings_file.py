@@ -14,6 +14,11 @@ from tfhybrid.core.yaml_file import YamlFile
 from tfhybrid.errors import ConfigError
 
 Location = tuple[str | int, ...]
+_WORDS = {
+    "extra_forbidden": "there is no such setting; `tfhybrid train --schema` lists all of them",
+    "missing": "this setting is missing",
+}
+"""Messages for errors that pydantic describes in words of its own, by its name for them."""
 _OF_BATCHES = {"bad_rows", "max_bad_rows", "bad_rows_file"}
 _NOT_OF_FORMATS = {"train", "format", "batch_size", "window", *_OF_BATCHES, *COLUMN_LISTS}
 
@@ -65,10 +70,10 @@ class SettingsFile:
 
     def _message(self, error: Any) -> str:
         location = self._in_file(error["loc"])
+        if error["type"] in _WORDS:
+            return f"{self.at(*location)}: {_WORDS[error['type']]}"
         received = error["input"]
         suffix = f". Received: {received!r}" if isinstance(received, str | int | float) else ""
-        if error["type"] == "missing":
-            suffix = ""
         message = error["msg"].removeprefix("Value error, ")
         return f"{self.at(*location)}: {message[:1].lower()}{message[1:]}{suffix}"
 

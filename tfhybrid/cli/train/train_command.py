@@ -13,7 +13,8 @@ from tfhybrid.errors import ConfigError
 
 def train(
     settings: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Settings in YAML; see docs/train.md.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Settings in YAML; --schema lists all of them."),
     ] = None,
     check: Annotated[
         bool,

@@ -120,6 +120,26 @@ def test_on_a_terminal_it_says_what_it_waits_for(monkeypatch) -> None:
     assert "Checking limits ..." in terminal.file.getvalue()
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_long_lines_are_folded_on_a_terminal_alone(terminal: bool, monkeypatch) -> None:
+    long = findings.Finding("logind", "on" + " word" * 20, Level.WARNING, "do" + " it" * 30)
+    monkeypatch.setattr(findings, "CHECKS", (lambda: long,))
+    output = Console(file=io.StringIO(), force_terminal=terminal, width=80, color_system=None)
+    monkeypatch.setattr(console, "_output", output)
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+    indent = " " * 8
+    assert output.file.getvalue().splitlines() == (
+        [
+            "warning logind: on" + " word" * 12,
+            indent + " ".join(["word"] * 8),
+            indent + "do" + " it" * 23,
+            indent + " ".join(["it"] * 7),
+        ]
+        if terminal
+        else ["warning logind: on" + " word" * 20, indent + "do" + " it" * 30]
+    )
+
+
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])
 def test_hosts_that_are_none_are_refused(hosts: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--hosts", hosts])
