@@ -23,6 +23,7 @@ def test_store_of_a_job_killed_whole_is_reclaimed_by_the_next(start_job, shm_dir
     following = start_job(1, "next")
     assert "Removed the store of a dead job" in following.output
     assert f"rank 0 (pid {job.pids[0]}" in following.output
+    assert "It can resume from checkpoints alone" in following.output
     assert not list(shm_directory.glob("tfhybrid-*-victim"))
 
 

@@ -54,7 +54,7 @@ def test_messages_of_different_calls_do_not_mix(jobs, call):
     assert 0 not in job.wait(), job.output
     other = NAMES["evaluate" if call != "evaluate" else "save"]
     error = (
-        f"ConfigError: All ranks must make the same collective calls.*Received: call 1 of "
+        r"(?m)^\S+ConfigError: All ranks must make the same collective calls.*Received: call 1 of "
         rf"{re.escape(NAMES[call])} on rank 0; call 1 of {re.escape(other)} on rank 1"
     )
     assert len(re.findall(error, job.output)) == 2, job.output

@@ -119,8 +119,9 @@ def _continued(data: FitData | None, position: Any) -> Position:
         raise ConfigError(
             "resume=True needs data that fit can read from any step on: give tfhybrid.data.Batches "
             "or FileBatches themselves to fit, not their dataset(). For other data, use "
-            "tfhybrid.checkpoint.restore and finish_epoch instead of resume=True (docs/"
-            f"checkpoints.md). Received: other data, and a position at {told(position)}"
+            "tfhybrid.checkpoint.restore and finish_epoch instead of resume=True, as "
+            "help(tfhybrid.checkpoint.finish_epoch) shows. Received: other data, and a position at "
+            f"{told(position)}"
         )
     if not isinstance(position, Position):
         raise ConfigError(

@@ -174,7 +174,9 @@ class OwnedStore:
         reclaimed = self.engine.open_store(self._directory, self._name, 0, self._described, token)
         self._is_open = True
         for line in reclaimed.splitlines():
-            _log.warning("Removed the store of a dead job, %s", line)
+            _log.warning(
+                "Removed the store of a dead job, %s. It can resume from checkpoints alone", line
+            )
 
     @remote
     def recover_store(self) -> Recovered:

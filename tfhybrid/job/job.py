@@ -219,7 +219,7 @@ def init(
         return
     _current = _start(job, seed, resume, devices_per_rank)
     atexit.register(_exit)
-    last_words.shorten()
+    last_words.shorten(distributed.rank(), _another_rank_ends)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Keras %s, Horovod %s",
@@ -244,8 +244,7 @@ def init(
     processors, ranks = len(os.sched_getaffinity(0)), distributed.local_size()
     if not gpus and 1 < ranks > processors // 2:
         _log.info(
-            "%d ranks share %d processors: fewer ranks, of two threads or more each, train faster "
-            "(docs/tuning.md)",
+            "%d ranks share %d processors: fewer ranks, of two threads or more each, train faster",
             *(ranks, processors),
         )
     if _current.resumption is not None:
@@ -361,6 +360,12 @@ def _end(*, failed: bool, exits: bool = False) -> None:
         job.engine.close_store(leave=failed and job.resumption is not None)
         job.access.end()
     atexit.unregister(_exit)
+
+
+def _another_rank_ends(seconds: float) -> bool:
+    """Waits until another rank of the running job has ended; returns whether one has."""
+    watching = None if _current is None else _current.watch
+    return watching is not None and watching.wait_for_news(seconds)
 
 
 def _set_up_logging() -> None:

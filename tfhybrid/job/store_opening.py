@@ -94,7 +94,9 @@ def _open(engine: Engine, job: str, token: int) -> None:
         shm_directory(), job, distributed.local_rank(), distributed.process(), token
     )
     for line in reclaimed.splitlines():
-        _log.warning("Removed the store of a dead job, %s", line)
+        _log.warning(
+            "Removed the store of a dead job, %s. It can resume from checkpoints alone", line
+        )
 
 
 def _attach(engine: Engine, job: str, token: int) -> None:

@@ -193,15 +193,26 @@ class Watch:
                 news, because the lifeline of a dead rank breaks after its Gloo connections.
         """
         if failed:
-            self._thread.join(LINGER_SECONDS)  # the watch ends with the first news
+            self.wait_for_news(LINGER_SECONDS)
         self._stop()
         if self._news is None:
             self._judge(self._seen(0))
         if self._news is None:
             self._news = f"{self._own} has left" if self._starting else LEFT
             self._lifelines.tell(self._news)
-        self._close()
+        if self._connecting is not None:
+            self._connecting.close()
+        self._lifelines.close()
         native.linger_after_sigterm(0)
+
+    def wait_for_news(self, seconds: float) -> bool:
+        """Waits until another rank has died or left; returns whether one has.
+
+        Args:
+            seconds: Maximum time to wait.
+        """
+        self._thread.join(seconds)  # the watch ends with the first news
+        return self._news is not None
 
     def abandon(self) -> None:
         """Closes this process's lifelines; call it in a forked child only.
@@ -227,11 +238,6 @@ class Watch:
     def _stop(self) -> None:
         self._stopping.set()
         self._thread.join()
-
-    def _close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.close()
-        self._lifelines.close()
 
     def _run(self) -> None:
         # After news this process ends soon. It connects late ranks until then, to tell them too.

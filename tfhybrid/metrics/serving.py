@@ -22,7 +22,7 @@ def serve(port: int | None = None, *, address: str | None = None) -> Endpoint | 
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
     The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
-    listed in docs/operations.md; `tfhybrid new` writes a dashboard. A request only reads counters
+    listed on the page Operations; `tfhybrid new` writes a dashboard. A request only reads counters
     and does not wait for any rank. Every rank must call the function.
 
     Args:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # test_readme.py runs the README's block, and test_examples.py that of the quick start.
 ELSEWHERE = (ROOT / "README.md", ROOT / "docs" / "quick_start.md")
 WITH_CODE = [p for p in PAGES[:-1] if BLOCK.search(p.read_text()) and p not in ELSEWHERE]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 # What a reader has by the time that a page shows code.
@@ -159,3 +162,21 @@ def test_the_navigation_has_every_page():
 def test_links_have_titles_and_not_file_names(page):
     texts = re.findall(r"\[`?([^\]`]+)`?\]\((?!https?:)[^)]+\)", page.read_text())
     assert [text for text in texts if text.endswith(".md")] == []
+
+
+def texts_of(file: Path) -> Iterator[str]:
+    """Yields the texts in a program that are not docstrings."""
+    tree = ast.parse(file.read_text())
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
+    docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    yield from (
+        node.value
+        for node in constants
+        if isinstance(node.value, str) and id(node) not in docstrings
+    )
+
+
+def test_no_message_names_a_file_that_an_installed_package_lacks():
+    files = sorted((ROOT / "tfhybrid").rglob("*.py"))
+    assert [text for file in files for text in texts_of(file) if "docs/" in text] == []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import tensorflow as tf
+import typer.main
 
+from tfhybrid.job import last_words as module
 from tfhybrid.job.last_words import last_words
 
 OF_GRAPH = """Graph execution error:
@@ -47,3 +51,40 @@ def test_the_graph_is_left_out(kind, message) -> None:
 )
 def test_other_errors_stay_as_they_are(error) -> None:
     assert last_words(error, None) is None
+
+
+def printed(rank: int, error: BaseException, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the lines that a rank prints when an error ends it, and no other rank ends."""
+    module.shorten(rank, lambda _: False)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture(params=[sys.__excepthook__, typer.main.except_hook], ids=["python", "command"])
+def nobodys_hook(request, monkeypatch) -> None:
+    """A hook that no script has set."""
+    monkeypatch.setattr(sys, "excepthook", request.param)
+
+
+@pytest.mark.usefixtures("nobodys_hook")
+def test_another_rank_begins_with_one_line_and_keeps_its_traceback(capsys) -> None:
+    error = raised(ValueError("no such column\nin two lines"))
+    first, *traceback = printed(1, error, capsys)
+    assert first.startswith(f"Rank 1 at {__file__}:")
+    assert "raise error: ValueError: no such column (Rank 0 prints its traceback if" in first
+    assert traceback[0] == "Traceback (most recent call last):"
+    assert traceback[-2:] == ["ValueError: no such column", "in two lines"]
+
+
+@pytest.mark.usefixtures("nobodys_hook")
+@pytest.mark.parametrize(("rank", "error"), [(0, ValueError("wrong")), (1, KeyboardInterrupt())])
+def test_rank_0_and_an_interrupt_print_the_traceback_alone(rank, error, capsys) -> None:
+    assert printed(rank, raised(error), capsys)[0] == "Traceback (most recent call last):"
+
+
+def test_a_hook_of_the_script_is_called_at_once(monkeypatch, capsys) -> None:
+    calls = []
+    monkeypatch.setattr(sys, "excepthook", lambda *each: calls.append(each))
+    error = raised(ValueError("wrong"))
+    assert printed(1, error, capsys) == []
+    assert calls == [(ValueError, error, error.__traceback__)]
