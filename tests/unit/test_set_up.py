@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
 
 
 def answer(command: str) -> str:
@@ -100,6 +101,37 @@ def test_horovod_is_not_built_for_gpus_where_it_could_not_be_loaded(tmp_path) ->
     )
     assert run.returncode == 1
     assert "no xla_builder.h of XLA and no AsGpuStreamValue()" in run.stderr
+
+
+def test_horovod_from_the_cache_is_installed_in_one_line(tmp_path: Path) -> None:
+    """By the script's own steps, with a wheel in the cache that pip is kept from installing."""
+    stubs = """
+key_of_build() { echo key; }
+python() {
+  case "$*" in
+    *sys.prefix*) echo "$XDG_CACHE_HOME" ;;
+    -m*) [[ $* == *"--quiet --no-deps"*horovod-x.whl ]] ;;
+    *) command python "$@" ;;
+  esac
+}
+"""
+    script = tmp_path / "scripts" / "horovod"
+    script.parent.mkdir()
+    text = (ROOT / "scripts" / "horovod").read_text()
+    script.write_text(text.replace('\nmain "$@"\n', f'{stubs}main "$@"\n'))
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")
+    wheels = tmp_path / "tfhybrid" / "wheels" / "key"
+    wheels.mkdir(parents=True)
+    (wheels / "horovod-x.whl").touch()
+    env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    env |= {"XDG_CACHE_HOME": str(tmp_path), "PATH": f"{BIN}:{env['PATH']}"}
+    run = subprocess.run(
+        ["bash", script], env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    version = pins_for(RELEASES[11])["horovod"]
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == f"scripts/horovod: Horovod {version} is installed\n"
+    assert (tmp_path / ".horovod").read_text() == "key\n"
 
 
 @pytest.mark.parametrize(
