@@ -40,6 +40,13 @@ def test_the_page_has_every_public_name(name: str):
     assert sorted(ENTRY.findall(page)) == sorted(expected)
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_the_page_says_where_a_clone_has_the_text(name: str):
+    page = (PAGES / f"{name.rpartition('.')[2]}.md").read_text()
+    (example,) = re.findall(r"^In a clone, .* `help\((\S+)\)` prints the same text\.$", page, re.M)
+    assert example in ENTRY.findall(page)
+
+
 def test_there_is_no_other_page():
     assert {page.stem for page in PAGES.glob("*.md")} == {n.rpartition(".")[2] for n in MODULES}
 
