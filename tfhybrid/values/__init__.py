@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
-    from tfhybrid.values.checking import Checked, check, fits_as_it_is
+    from tfhybrid.values.checking import Checked, check
     from tfhybrid.values.column import Column
+    from tfhybrid.values.quick_check import ArrowColumn, QuickCheck
     from tfhybrid.values.reasons import Reason, expected
     from tfhybrid.values.spelling import (
         ENTRY,
@@ -24,31 +25,33 @@ if TYPE_CHECKING:
 __all__ = [
     "ENTRY",
     "HEXADECIMAL",
+    "ArrowColumn",
     "Checked",
     "Column",
     "Notation",
+    "QuickCheck",
     "Reason",
     "check",
     "check_notation",
     "check_text_lists",
     "check_texts",
     "expected",
-    "fits_as_it_is",
 ]
 
 _SOURCES = {
+    "ArrowColumn": "quick_check",
     "ENTRY": "spelling",
     "HEXADECIMAL": "spelling",
     "Checked": "checking",
     "Column": "column",
     "Notation": "spelling",
+    "QuickCheck": "quick_check",
     "Reason": "reasons",
     "check": "checking",
     "check_notation": "spelling",
     "check_text_lists": "spelling",
     "check_texts": "spelling",
     "expected": "reasons",
-    "fits_as_it_is": "checking",
 }
 
 __getattr__, __dir__ = lazy(__name__, _SOURCES)

@@ -112,18 +112,19 @@ def is_binary(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def value_at(values: Any, row: int, lengths: np.ndarray | None = None) -> Any:
+def value_at(values: Any, row: int, ends: np.ndarray | None = None) -> Any:
     """Returns the value of a row as a Python value, for messages.
 
     Args:
         values: Values as `rows_of` takes them.
         row: Number of the row.
-        lengths: Number of values of each row, if `values` are flat. Default: they are the rows.
+        ends: Position in `values` behind each row's last value, if `values` are flat. Default: they
+            are the rows.
     """
-    if lengths is None:
+    if ends is None:
         return _plain(values[row])
-    end = int(np.sum(lengths[: row + 1]))
-    values_of_row = [_plain(each) for each in values[end - int(lengths[row]) : end]]
+    first = int(ends[row - 1]) if row else 0
+    values_of_row = [_plain(each) for each in values[first : int(ends[row])]]
     return values_of_row[0] if len(values_of_row) == 1 else values_of_row or None
 
 

@@ -90,42 +90,6 @@ def check(
     return _of_fixed_length(column.length, rows, ruled.values, codes)
 
 
-def fits_as_it_is(column: Column, array: pa.Array, *, nulls: bool = False) -> bool:
-    """Returns whether `check` would find no bad row in an array, and change no value.
-
-    Looks at types and counts of nulls, and whether floats are finite, which costs a tenth of a
-    check. `False` does not mean that a row is bad.
-
-    Args:
-        column: Description of the column.
-        array: Values of the rows.
-        nulls: Whether rows that are null count as good, and stay null. Default false.
-    """
-    column_has_limits = column.low is not None or column.high is not None or column.classes
-    if column_has_limits or (array.null_count and not nulls):
-        return False
-    kind = array.type
-    if column.length is None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        array, kind = array.values, kind.value_type  # also those outside of a slice
-        if array.null_count:
-            return False
-    elif column.length != 1:
-        return False
-    if column.role == "string":
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return text and column.empty == "string"
-    if column.role == "time" or str(kind) != _ARROW_NAMES.get(column.dtype, column.dtype):
-        return False
-    if column.whole:
-        return True
-    numbers = array.drop_null() if array.null_count else array
-    return bool(np.isfinite(numbers.to_numpy(zero_copy_only=False)).all())
-
-
-# Arrow's names of types that NumPy names otherwise.
-_ARROW_NAMES = {"float16": "halffloat", "float32": "float", "float64": "double"}
-
-
 def _fill(column: Column) -> int | None:
     """Returns the value that a null may get before the check, because it passes the check."""
     unbounded = column.length == 1 and column.low is None and column.high is None

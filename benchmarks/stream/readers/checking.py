@@ -14,13 +14,13 @@ from tfhybrid.data.formats import arrow_columns, text_columns, tfrecord
 from tfhybrid.stream.queues import checked_array, rows
 from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.queues.row_columns import RowColumns
-from tfhybrid.values import checking, spelling
+from tfhybrid.values import QuickCheck, checking, spelling
 
 # Calls that check values: of readers and streams, and of keys in a notation, whose parsing is not
 # counted.
 CHECKS = (
     *((module, "check") for module in (arrow_columns, text_columns, tfrecord, checked_array)),
-    (checked_array, "fits_as_it_is"),
+    (QuickCheck, "doubtful"),
     (spelling, "apply"),
 )
 # Call within a check that makes NumPy's arrays of Arrow's, which a reader needs anyway.

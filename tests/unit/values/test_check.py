@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.slow_judge import BAD, judge
 from tfhybrid.errors import ConfigError
-from tfhybrid.values import Column, Reason, check, expected, fits_as_it_is
+from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.values import ArrowColumn, Column, QuickCheck, Reason, check, expected
 from tfhybrid.values.cells import value_at
 
 INTEGERS = [0, -1, 7, 2**24, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 10**30]
@@ -146,16 +147,27 @@ PLAIN = [
     Column("x", "number", dtype="float64"),
     Column("x", "number", dtype="float16"),
     Column("x", dtype="int8"),
+    Column("x", low=0, high=255),
+    Column("x", "number", dtype="int8", low=0, high=1),
     Column("x", "label", classes=(0, 1), dtype="int8"),
+]
+KINDS = [
+    *(each for each in TYPES if not pa.types.is_dictionary(each[0])),
+    (pa.int8(), [1, -128]),
+    (pa.uint8(), [0, 255]),
+    (pa.uint32(), [0, 2**32 - 1]),
+    (pa.float16(), [np.float16(0.5), np.float16(2048)]),
 ]
 
 
+def passes(column: Column, array: pa.Array, *, nullable: bool = False) -> bool:
+    return not QuickCheck([ArrowColumn(column, array.type, nullable)]).doubtful([array])
+
+
 @pytest.mark.parametrize("column", PLAIN, ids=repr)
-def test_what_fits_as_it_is_has_no_bad_row_and_stays_the_same(column: Column) -> None:
+def test_what_passes_has_no_bad_row_and_stays_the_same(column: Column) -> None:
     """For each subset of the values of a type, so that good ones are alone, too."""
-    types = [each for each in TYPES if not pa.types.is_dictionary(each[0])]
-    types += [(pa.int8(), [1, -128]), (pa.float16(), [np.float16(0.5), np.float16(2048)])]
-    for kind, values in types:
+    for kind, values in KINDS:
         for value in values:
             rows = [values[0], value]
             for array, length in (
@@ -163,37 +175,76 @@ def test_what_fits_as_it_is_has_no_bad_row_and_stays_the_same(column: Column) ->
                 (pa.array([rows, [], rows], pa.list_(kind)), None),
                 (pa.array([rows, None], pa.list_(kind)), None),
                 (pa.array([rows, rows], pa.list_(kind)), 2),
+                (pa.array([rows, rows], pa.list_(kind, 2)), 2),
+                (pa.array([rows, None], pa.list_(kind, 2)), 2),
             ):
-                assert_fits(dataclasses.replace(column, length=length), array)
+                assert_stays(dataclasses.replace(column, length=length), array)
 
 
-def assert_fits(column: Column, array: pa.Array) -> None:
+def assert_stays(column: Column, array: pa.Array) -> None:
     checked = check(column, array)
-    if fits_as_it_is(column, array):
+    if passes(column, array):
         assert not checked.bad.any()
-        flat = array.flatten() if column.length is None else array
-        assert repr(checked.values.tolist()) == repr(flat.to_pylist())
-        assert str(flat.to_numpy(zero_copy_only=False).dtype) in (column.dtype, "object")
-    if fits_as_it_is(column, array, nulls=True):
+        flat = array if column.length == 1 else array.flatten()
+        values = checked.values.reshape(-1).tolist()
+        if pa.types.is_boolean(flat.type):
+            values = [bool(value) for value in values]
+        assert repr(values) == repr(flat.to_pylist())
+        dtype = flat.to_numpy(zero_copy_only=False).dtype
+        narrow = dtype.kind in "iub" and np.can_cast(dtype, column.dtype)
+        assert narrow or str(dtype) in (column.dtype, "object")
+    if passes(column, array, nullable=True):
         whole = array.drop_null()
-        assert fits_as_it_is(column, whole)
+        assert passes(column, whole)
         assert not check(column, whole).bad.any()
 
 
-def test_what_fits_as_it_is() -> None:
-    """The arrays that streams bring are among them."""
-    for column, kind, value in (
-        (Column("x"), pa.int64(), 5),
-        (Column("x", "number"), pa.float32(), 0.5),
-        (Column("x", "string"), pa.string(), "a"),
-    ):
-        bag = dataclasses.replace(column, length=None)
-        assert fits_as_it_is(column, pa.array([value], kind))
-        assert fits_as_it_is(bag, pa.array([[value], []], pa.list_(kind)))
-        assert not fits_as_it_is(column, pa.array([value, None], kind))
-        assert fits_as_it_is(column, pa.array([value, None], kind), nulls=True)
-        assert not fits_as_it_is(bag, pa.array([[value, None]], pa.list_(kind)), nulls=True)
-    assert not fits_as_it_is(Column("x", "number"), pa.array([0.5, float("inf")], pa.float32()))
+NAMES = [*(f"int{bits}" for bits in (8, 16, 32, 64)), "uint8", "uint16", "uint32", "bool"]
+NAMES += ["float16", "float32", "float64", "string"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_streams_declare_passes(name: str) -> None:
+    leaf = pa.type_for_alias(name)
+    value = {"string": "a", "bool": True, "float16": np.float16(1)}.get(name, 1)
+    for kind, row in ((leaf, value), (pa.list_(leaf), [value]), (pa.list_(leaf, 2), [value] * 2)):
+        required, optional = (
+            RowColumns.of(pa.schema([pa.field("x", kind, nullable=nullable)])).quick
+            for nullable in (False, True)
+        )
+        whole, gap = pa.array([row], kind), pa.array([row, None], kind)
+        assert required.doubtful([whole]) == optional.doubtful([whole]) == []
+        assert required.doubtful([gap]) == [0]
+        if not pa.types.is_fixed_size_list(kind):  # its null lists have items, which are null
+            assert optional.doubtful([gap]) == []
+        if kind is not leaf:
+            assert optional.doubtful([pa.array([[None, *row[1:]]], kind)]) == [0]
+
+
+def test_limits_that_are_narrower_than_the_type_are_doubtful() -> None:
+    for settings in ({"high": 254}, {"low": 1}):
+        (declared,) = RowColumns.read({"x": {"type": "uint8", **settings}}).declared
+        assert declared.quick.doubtful([pa.array([7], pa.uint8())]) == [0]
+    (wide,) = RowColumns.read({"x": "uint64"}).declared
+    assert wide.quick.doubtful([pa.array([7], pa.uint64())]) == [0]
+
+
+def test_arrays_of_a_record_are_doubtful_one_by_one() -> None:
+    types = ["float32", "int64", "float32", "float64", "float32", "string", "float64"]
+    quick = RowColumns.read({f"c{n}": name for n, name in enumerate(types)}).quick
+    good = [pa.array([0.5, 2], kind) if "f" in kind else pa.array([1, 2]) for kind in types]
+    good[5] = pa.array(["a", "b"])
+    assert quick.doubtful(good) == []
+    bad = {
+        0: pa.array([0.5, np.inf], pa.float32()),
+        1: pa.array([1, None]),
+        3: pa.array([np.nan, 1.0]),
+        4: pa.array([1.0, 2.0]),
+        5: pa.array([1, 2]),
+    }
+    for numbers in ([0], [1], [3], [4], [5], [0, 3], [0, 1, 4], [*bad]):
+        arrays = [bad[n] if n in numbers else array for n, array in enumerate(good)]
+        assert quick.doubtful(arrays) == numbers
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=repr)
@@ -268,8 +319,8 @@ def test_flat_values_with_lengths() -> None:
     ids=lambda values: type(values).__name__,
 )
 def test_errors_show_plain_values(values: Any) -> None:
-    lengths = np.array([2, 0, 1])
-    shown = [repr(value_at(values, row, lengths)) for row in range(3)]
+    ends = np.cumsum([2, 0, 1])
+    shown = [repr(value_at(values, row, ends)) for row in range(3)]
     assert shown == ["[1, 2]", "None", "3"]
 
 

@@ -148,11 +148,12 @@ class UnitCheck:
             own = dict(wording or {})
             if column.role != "label" and (column.low is not None or column.high is not None):
                 own.pop(Reason.RANGE, None)
+            ends = None if lengths is None else np.cumsum(lengths)
             self._note(
                 _BadColumn(
                     column.name,
                     checked.reasons,
-                    lambda row: value_at(values, row, lengths),
+                    lambda row: value_at(values, row, ends),
                     lambda reason: own.get(reason) or expected(column, reason),
                 ),
                 checked.bad,

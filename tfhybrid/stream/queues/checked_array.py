@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tfhybrid.stream.queues.row_columns import RowColumn
-from tfhybrid.values import Checked, Reason, check, fits_as_it_is
+from tfhybrid.stream.queues.row_columns import RowColumn, RowColumns
+from tfhybrid.values import Checked, Reason, check
 
 # Errors that pyarrow raises for Python values that have no common type.
 _NO_TYPE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
@@ -53,11 +54,22 @@ def of_arrow(declared: RowColumn, array: pa.Array) -> CheckedArray:
         array: Values, which `Array.validate` has found valid.
     """
     as_declared = array if array.type == declared.type else _cast(declared, array)
-    if as_declared is not None and fits_as_it_is(
-        declared.column, as_declared, nulls=declared.nullable
-    ):
+    if as_declared is not None and not declared.quick.doubtful([as_declared]):
         return CheckedArray(as_declared)
     return _converted(declared, array)
+
+
+def of_record(columns: RowColumns, arrays: Sequence[pa.Array]) -> list[CheckedArray]:
+    """Checks and converts the arrays of a record, most of them without a look at their values.
+
+    Args:
+        columns: Columns of the values.
+        arrays: Values of each column, as `of_arrow` takes them.
+    """
+    checked = [CheckedArray(array) for array in arrays]
+    for number in columns.quick.doubtful(arrays):
+        checked[number] = of_arrow(columns.declared[number], arrays[number])
+    return checked
 
 
 def _cast(declared: RowColumn, array: pa.Array) -> pa.Array | None:
@@ -134,7 +146,8 @@ def _leaves(
     """Returns values as an array, null where they are unset, and the mask of malformed texts."""
     mask = unset if unset.any() else None
     if values.dtype != object:
-        return pa.array(values, mask=mask).cast(dtype), None
+        array = pa.array(values, mask=mask)
+        return array if array.type == dtype else array.cast(dtype), None
     try:
         return pa.array(values, dtype, mask=mask), None
     except _NO_TYPE:  # a text is no UTF-8

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError
-from tfhybrid.values import Column
+from tfhybrid.values import ArrowColumn, Column, QuickCheck
 
 # Fields of a column's mapping in stream.yaml beside `type`: those of `Column`.
 _FIELDS = ("role", "missing", "empty", "low", "high", "finite", "classes")
 
 
-class RowColumn(NamedTuple):
-    """A declared column of a stream.
+@dataclasses.dataclass(frozen=True)
+class RowColumn:
+    """A declared column of a stream. Immutable.
 
-    Attributes:
+    Args:
         field: Name, Arrow type, and whether a row may lack a value, which is then null.
         column: Description of the good values.
+
+    Attributes:
+        quick: Quick check of an array of the declared type.
     """
 
     field: pa.Field
     column: Column
+    quick: QuickCheck = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quick", QuickCheck([self.arrow]))
+
+    @property
+    def arrow(self) -> ArrowColumn:
+        """The column with its Arrow type."""
+        return ArrowColumn(self.column, self.type, self.nullable)
 
     @property
     def type(self) -> pa.DataType:
@@ -47,6 +60,7 @@ class RowColumns:
     Attributes:
         schema: Arrow schema of the rows.
         names: Names of the columns.
+        quick: Quick check of arrays of the declared types.
 
     Example:
 
@@ -58,10 +72,12 @@ class RowColumns:
     declared: tuple[RowColumn, ...]
     schema: pa.Schema = dataclasses.field(init=False)
     names: tuple[str, ...] = dataclasses.field(init=False)
+    quick: QuickCheck = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", pa.schema([each.field for each in self.declared]))
         object.__setattr__(self, "names", tuple(self.schema.names))
+        object.__setattr__(self, "quick", QuickCheck([each.arrow for each in self.declared]))
 
     @classmethod
     def of(cls, schema: pa.Schema) -> RowColumns:

@@ -179,26 +179,29 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
             "Expected JSON objects or an Arrow IPC stream. "
             f"Received: {shown(payload[:40])} ({error})"
         ) from error
-    missing = [name for name in columns.names if names.count(name) != 1]
+    places = {name: place for place, name in enumerate(names)}
+    twice = len(places) < len(names)
+    missing = [
+        name for name in columns.names if name not in places or (twice and names.count(name) > 1)
+    ]
     if missing:
         raise ValueError(f"Columns {missing} are missing or there twice. Received: {names}")
     # The payload is untrusted, and Arrow reads values without checks.
-    places = [names.index(name) for name in columns.names]
-    arrays = [_valid_columns(batch, places) for batch in batches]
-    whole = [_joined(chunks) for chunks in zip(*arrays, strict=True)]
-    received = pa.RecordBatch.from_arrays(
-        whole or [pa.nulls(0) for _ in columns.declared], names=list(columns.names)
-    )
-    checked = [
-        checked_array.of_arrow(declared, array)
-        for declared, array in zip(columns.declared, received.columns, strict=True)
-    ]
+    chunks = [_valid_columns(batch, [places[name] for name in columns.names]) for batch in batches]
+    arrays = [_joined(each) for each in zip(*chunks, strict=True)]
+    if not arrays:
+        arrays = [pa.nulls(0) for _ in columns.declared]
+
+    def payload_of(number: int) -> bytes:
+        row = [array.slice(number, 1) for array in arrays]
+        return encode(pa.RecordBatch.from_arrays(row, names=list(columns.names))).payload
+
     return selected(
         columns,
-        checked,
-        received.num_rows,
-        lambda declared, number: received[declared.field.name][number].as_py(),
-        lambda number: encode(received.slice(number, 1)).payload,
+        checked_array.of_record(columns, arrays),
+        len(arrays[0]),
+        lambda declared, number: arrays[columns.names.index(declared.field.name)][number].as_py(),
+        payload_of,
     )
 
 

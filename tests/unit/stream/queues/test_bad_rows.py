@@ -340,6 +340,19 @@ def test_a_bad_row_of_arrow_is_told_without_its_neighbors():
     assert (again.count, again.bad[0].reason) == (1, told.reason)
 
 
+@pytest.mark.parametrize(
+    "bad", [[0], [499], [0, 1, 250, 499], [*range(0, 500, 7)], [*range(500)]], ids=len
+)
+def test_all_rows_between_bad_ones_are_kept(bad: list[int]):
+    table = [{**GOOD, "item": row, "seen": [row] * (row % 3)} for row in range(500)]
+    prices = np.full(500, 0.5, np.float32)
+    prices[bad] = np.nan
+    batch = pa.RecordBatch.from_pylist(table, schema=COLUMNS.schema)
+    batch = batch.set_column(batch.schema.get_field_index("price"), "price", pa.array(prices))
+    expected = expect_rows([{**row, "price": p} for row, p in zip(table, prices, strict=True)])
+    check_decoded(rows.decode(rows.encode(batch), COLUMNS), expected)
+
+
 def test_what_is_no_record_of_rows_is_told_as_such():
     for payload in (b"\x1f\x8b\x08", b"item,label\n1,0\n", b"\xff\xfe{\x00}\x00", b"ARROW1"):
         (told,) = rows.decode(Record(payload), COLUMNS).bad
