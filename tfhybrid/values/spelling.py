@@ -118,6 +118,8 @@ def check_text_lists(
 ) -> Checked:
     """Checks lists, each of which is written in one field. An empty field is an empty list.
 
+    Blanks around numbers are no part of them, as in fields of one number.
+
     Args:
         column: Description of the column, of any length but 1.
         texts: Fields as strings or bytes.
@@ -125,13 +127,33 @@ def check_text_lists(
         hash_strings: Function that hashes texts, as for `check`.
     """
     array = _decoded(texts)
-    filled = pc.if_else(pc.equal(array.texts, ""), None, array.texts)
-    lists = pc.split_pattern(filled, separator)
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-    items = lists.flatten()
     if column.role in ("string", "time"):
-        checked = check(column, items, lengths=lengths, hash_strings=hash_strings)
+        lists = _split(array.texts, separator)
+        checked = check(column, lists.items, lengths=lists.lengths, hash_strings=hash_strings)
         return checked.also_bad(array.malformed)
+    checked = _number_lists(column, _split(array.texts, separator))
+    if checked.bad.any():  # perhaps because of blanks, which few files have
+        lists = _split(pc.utf8_trim(array.texts, _BLANKS), separator)
+        trimmed = lists._replace(items=pc.utf8_trim(lists.items, _BLANKS))
+        checked = _number_lists(column, trimmed)
+    return checked.also_bad(array.malformed)
+
+
+class _Lists(NamedTuple):
+    """Lists of texts: the items of all, and the number of items of each."""
+
+    items: pa.Array
+    lengths: np.ndarray
+
+
+def _split(texts: pa.Array, separator: str) -> _Lists:
+    lists = pc.split_pattern(pc.if_else(pc.equal(texts, ""), None, texts), separator)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    return _Lists(lists.flatten(), lengths)
+
+
+def _number_lists(column: Column, lists: _Lists) -> Checked:
+    items, lengths = lists
     numbers = _whole_numbers(items) if column.whole else _parsed(items, _arrow_type(column))
     values = pc.fill_null(numbers.values, 0).to_numpy(zero_copy_only=False)
     checked = check(column, values, lengths=lengths)
@@ -139,8 +161,8 @@ def check_text_lists(
         rows = np.searchsorted(np.cumsum(lengths), np.flatnonzero(numbers.malformed), "right")
         odd = np.zeros(len(lengths), bool)
         odd[rows] = True
-        checked = checked.also_bad(odd)
-    return checked.also_bad(array.malformed)
+        return checked.also_bad(odd)
+    return checked
 
 
 def _whole_numbers(texts: pa.Array) -> _Parsed:

@@ -117,6 +117,38 @@ def test_a_malformed_field_of_csv_is_told_what_it_should_be(
         Csv([column]).read(path)
 
 
+@pytest.mark.parametrize(
+    ("field", "separator", "numbers"),
+    [
+        (" 1| 2", "|", [1, 2]),
+        ("\t-3 |4\t", "|", [-3, 4]),
+        ("  ", "|", []),
+        ("1 2 ", " ", [1, 2]),
+        ("1| ", "|", None),
+        ("1|2 3", "|", None),
+        ("1|\u00a02", "|", None),
+    ],
+)
+def test_blanks_around_the_numbers_of_a_list_are_no_part_of_them(
+    tmp_path: Path, field: str, separator: str, numbers: list[int] | None
+) -> None:
+    path = written(tmp_path / "rows.csv", f"label;x;y\n1;7{separator}8;\n0;{field};{field}\n")
+    floats = Column("y", "number", length=2)
+    format_ = Csv([Column("x", length=None)], delimiter=";", separator=separator)
+    if numbers is None:
+        with pytest.raises(DataError, match="column 'x', line 3: expected whole numbers"):
+            format_.read(path)
+    else:
+        assert format_.read(path).features["x"].tolist() == [[7, 8], numbers]
+    path.write_text(f"label;y\n0;{field}\n")
+    format_ = Csv([], dense=[floats], delimiter=";", separator=separator)
+    if numbers:
+        assert format_.read(path).dense["y"].tolist() == [numbers]
+    else:
+        with pytest.raises(DataError, match="column 'y', line 2"):
+            format_.read(path)
+
+
 def test_columns_named_as_strings_and_lists_keep_their_settings(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.csv", "label,tags\n1,a||b\n")
     column = Column("tags", "string", missing=-5, empty="missing")
