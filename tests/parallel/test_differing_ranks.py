@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorflow import keras
 
@@ -62,6 +63,19 @@ def test_an_optimizer_of_a_table_of_one_ranks_own(own: str) -> None:
     optimizer = tfhybrid.DistributedOptimizer(adam(0.01))
     with refused("same tables' optimizers"):
         train(click_model.keras_model(optimizer=own if is_last() else "rmsprop"), optimizer)
+
+
+def test_keys_without_a_row_that_read_something_else_on_one_rank() -> None:
+    config = tfhybrid.TableConfig(2, unseen="initial" if is_last() else None)
+    item = keras.Input((1,), dtype="int64", name="item")
+    rows = keras.layers.Flatten()(tfhybrid.layers.Embedding(config, table="items")(item))
+    model = keras.Model({"item": item}, rows)
+    model.compile(tfhybrid.DistributedOptimizer(adam(0.01)), "mse")
+    message = (
+        r"same TableConfig\(unseen=\) of table 'items'.*'zeros' on rank 0.*'initial' on rank \d"
+    )
+    with refused(message):
+        model.train_on_batch({"item": np.zeros((1, 1), np.int64)}, np.zeros((1, 2)))
 
 
 def test_a_dense_layer_of_another_shape() -> None:

@@ -11,7 +11,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tfhybrid import distributed, export, metrics
+from tests.unit.checkpoint.resuming_run import crash
+from tfhybrid import checkpoint, distributed, export, metrics
+from tfhybrid.data import Position
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
@@ -61,3 +63,31 @@ def test_all_ranks_evaluate_and_export_the_same(
     signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
     (served,) = signature(item=tf.constant(inputs["item"])).values()
     np.testing.assert_allclose(served, expected, **close)
+
+
+def started(unseen: str | None) -> keras.Model:
+    tfhybrid.init("unseen-in-memory", resume="memory")
+    item = keras.Input((1,), dtype="int64", name="item")
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(DIM, unseen=unseen), table="items")
+    model = keras.Model({"item": item}, keras.layers.Flatten()(layer(item)))
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0)), "mse")
+    return model
+
+
+def test_all_ranks_resumed_from_memory_read_what_the_checkpoint_says(
+    directory: Path, tmp_path: Path
+) -> None:
+    """Also those that cannot read it."""
+    tfhybrid.shutdown()
+    model = started("initial")
+    assert checkpoint.restore(model, directory) == Position(0, 0)
+    model.train_on_batch({"item": np.arange(4)[:, np.newaxis]}, np.ones((4, DIM)))
+    checkpoint.save(model, directory, Position(0, 1))
+    crash()
+    keras.backend.clear_session()
+    model = started(None)
+    seen = directory if tfhybrid.rank() == 0 else tmp_path / "not mounted"
+    assert checkpoint.restore(model, seen) == Position(0, 1)
+    (table,) = checkpoint.dense.tables_of(model).values()
+    new = np.array([[70], [-8]])
+    np.testing.assert_array_equal(model.predict({"item": new}, verbose=0), table.lookup(new[:, 0]))

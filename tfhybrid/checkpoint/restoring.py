@@ -182,9 +182,7 @@ def restore_checkpoint(
         lineage.note_restored(path, step if position is None else None, existing)
     if position is not None:
         if existing:
-            with contextlib.suppress(CheckpointError):  # nothing else needs that checkpoint
-                folder = newest(path, existing, None)
-                _adopt_unseen(dense.tables_of(model), Manifest.read(folder), folder)
+            _adopt_unseen_of_newest(model, newest(path, existing))
         broken_epoch.note(model, position)
         return Restored(position, None)
     restored = Restored(Position(0, 0), None)
@@ -395,6 +393,20 @@ def _adopt_unseen(tables: dict[str, Table], manifest: Manifest, folder: Location
     for name, table in tables.items():
         if name in manifest.tables:
             unseen_keys.adopt(table, manifest.tables[name].unseen, folder)
+
+
+def _adopt_unseen_of_newest(model: keras.Model, folder: Location) -> None:
+    """Lets tables resumed from memory read what the newest checkpoint says, if it can be read.
+
+    Nothing else needs that checkpoint. Rank 0 reads it, so that all ranks do the same.
+    """
+    manifest: Manifest | None = None
+    if distributed.rank() == 0:
+        with contextlib.suppress(CheckpointError):
+            manifest = Manifest.read(folder)
+    manifest = distributed.broadcast_object(manifest)
+    if manifest is not None:
+        _adopt_unseen(dense.tables_of(model), manifest, folder)
 
 
 def _is_of_waiting(name: str, manifest: Manifest) -> bool:

@@ -19,7 +19,7 @@ from tfhybrid.job import current_job
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
 from tfhybrid.optimizers.fit_callbacks import refuse_incomplete_savers
-from tfhybrid.optimizers.recipe import recipe_of
+from tfhybrid.optimizers.recipe import recipe_of, unseen_of
 from tfhybrid.optimizers.sparse_update import checked_gradients
 from tfhybrid.optimizers.twin import twin
 
@@ -117,7 +117,7 @@ class Distributed(_KerasOptimizer):
             distributed.call("DistributedOptimizer.build"),
             job.engine.meeting(Meeting("build", self.sparse_update.name)),
         ):
-            distributed.check_same(recipe_of(self))
+            distributed.check_same(recipe_of(self) | unseen_of(self))
             self.distributed_step.choose_dense()
         self.distributed_step.build(self._trained(proxies, dense))
         if job.resumption is not None and proxies:

@@ -42,6 +42,18 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
     return json.loads(json.dumps(settings, default=str))
 
 
+def unseen_of(optimizer: Any) -> dict[str, str]:
+    """Returns what keys without a row read outside of training, which must be equal on every rank.
+
+    It is no part of the recipe: a job may resume from memory with another `TableConfig.unseen`.
+
+    Args:
+        optimizer: Distributed optimizer that is built.
+    """
+    tables = [v.table for v in optimizer.sparse_update.variables if isinstance(v, TableProxy)]
+    return {f"TableConfig(unseen=) of table '{table.name}'": table.unseen for table in tables}
+
+
 class Described(Protocol):
     """Table whose settings can be compared with those of other ranks; it need not be open."""
 
