@@ -15,6 +15,7 @@ from tfhybrid.monitoring import metrics
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
 from tfhybrid.serving.reader import PublishedWeights, Reader
+from tfhybrid.serving.served_rows import keys_of
 from tfhybrid.stream.weights.model_spec import ModelSpec
 
 
@@ -104,10 +105,11 @@ class RemoteReader:
         Raises:
             PublicationError: The node has not read a publication yet.
             ConfigError: The model has no such table.
-            DataError: A key is not a whole number of int64.
+            DataError: A key is missing (masked), or not a whole number of int64.
             StreamError: The node does not answer.
         """
-        return self._node.read(keys, dense)
+        # Here, because a mask does not travel.
+        return self._node.read({table: keys_of(table, each) for table, each in keys.items()}, dense)
 
     def close(self) -> None:
         """Closes the connection; a later call opens it again."""

@@ -175,7 +175,7 @@ class Reader:
         Raises:
             PublicationError: No publication has been read yet, or the reader is closed.
             ConfigError: The model has no such table.
-            DataError: A key is not a whole number of int64.
+            DataError: A key is missing (masked), or not a whole number of int64.
         """
         with self._lock.shared():
             if self._rows is None or self._has is None or self._spec is None:

@@ -94,10 +94,10 @@ class ServedRows(TableSet):
             keys: int64 of any shape.
 
         Raises:
-            DataError: A key is not a whole number of int64.
+            DataError: A key is missing, or not a whole number of int64.
             StoreError: The store is closed.
         """
-        return self.engine.lookup(table, self.dims[table], _keys(table, keys), outside=True)
+        return self.engine.lookup(table, self.dims[table], keys_of(table, keys), outside=True)
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
         """Yields all rows of a table in blocks, without states; nobody may write meanwhile.
@@ -122,10 +122,20 @@ class ServedRows(TableSet):
         return TableWriter(self.engine, table, self.dims[table], (0, self.dims[table]), None)
 
 
-def _keys(table: str, keys: np.ndarray) -> np.ndarray:
-    """Returns the keys of a request as int64."""
-    keys = np.asarray(keys)
-    if keys.dtype == np.int64:
+def keys_of(table: str, keys: np.ndarray) -> np.ndarray:
+    """Returns the keys of a request as int64.
+
+    Args:
+        table: Name of the table, for errors.
+        keys: Keys of any shape. Masked ones are missing.
+
+    Raises:
+        DataError: A key is missing, or not a whole number of int64.
+    """
+    masked = np.ma.is_masked(keys)
+    if not masked:
+        keys = np.asarray(keys)
+    if keys.dtype == np.int64 and not masked:
         return keys
     from tfhybrid.values import Column, check  # imports pyarrow, which well-behaved clients spare
 

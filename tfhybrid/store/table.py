@@ -493,6 +493,8 @@ class WaitingTable(Table):
 
 
 def _checked_keys(keys: np.ndarray | list[int]) -> np.ndarray:
+    if np.ma.is_masked(keys):  # a masked key is missing
+        raise ConfigError("Keys must be whole numbers that fit in int64. Received: a masked key")
     array = np.asarray(keys)
     whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
     if array.size and not whole:

@@ -130,6 +130,12 @@ def test_a_reader_refuses_keys_that_are_none(tmp_path: Path, shm_directory: Path
     for keys in ([7.5], [True], [2.0**53], ["7"]):
         with pytest.raises(DataError, match="Table 'item': expected keys, whole numbers of int64"):
             reader.read({"item": np.array(keys)})
+    for dtype in (np.int64, np.int32, np.float64):
+        masked = np.ma.array([7, 8], mask=[False, True], dtype=dtype)
+        with pytest.raises(DataError, match=r"Table 'item': expected keys.*Received: masked among"):
+            reader.read({"item": masked})
+        same = reader.read({"item": np.ma.array([[7], [8]], dtype=dtype)}).rows["item"]
+        np.testing.assert_array_equal(same, rows)
     reader.close()
     site.unit.close()
 

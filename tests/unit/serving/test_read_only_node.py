@@ -14,7 +14,7 @@ import pytest
 from tests.support.serving.publishing import KEYS, Site, wide_update
 from tests.support.stream.broker import two_free_ports
 from tests.support.stream.model_updates import DELTAS, lease_update
-from tfhybrid.errors import ConfigError, PublicationError
+from tfhybrid.errors import ConfigError, DataError, PublicationError
 from tfhybrid.monitoring.metrics import from_dict
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
@@ -68,6 +68,8 @@ def test_a_node_answers_as_the_reader_does(site: Site, serve):
     assert node.read({"item": KEYS.reshape(2, 60)}).rows["item"].shape == (2, 60, 3)
     with pytest.raises(ConfigError, match="Tables are"):
         node.read({"price": KEYS})
+    with pytest.raises(DataError, match="Table 'item': expected keys"):
+        node.read({"item": np.ma.array([3, 7], mask=[False, True])})
     told = {metric.name: values for metric, values in from_dict(node._node.stats())}
     assert told["reader_publication"] == {"ads": 3.0}
     reader.close()

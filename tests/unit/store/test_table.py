@@ -35,7 +35,9 @@ def test_lookup_of_unseen_keys_returns_initial_values(table) -> None:
     assert table.stats().rows == 0
 
 
-@pytest.mark.parametrize("keys", [[1.0], ["1"], [True], [None], [2**63]])
+@pytest.mark.parametrize(
+    "keys", [[1.0], ["1"], [True], [None], [2**63], np.ma.array([5, 7], mask=[0, 1])]
+)
 def test_keys_that_are_no_whole_numbers_are_refused(table, keys) -> None:
     with pytest.raises(ConfigError, match="Keys must be whole numbers"):
         table.lookup(keys)
