@@ -118,11 +118,11 @@ def layout_of(dtype: np.dtype) -> Any:
 
     Args:
         dtype: Dtype without Python objects, which `dtype_of` refuses. It may have named fields at
-            any offsets and any padding. A field that is an array must not have named fields in it:
-            their names would be lost.
+            any offsets and any padding.
     """
     if dtype.names is None:
-        return [dtype.base.str, list(dtype.shape)]
+        base = dtype.base
+        return [base.str if base.names is None else layout_of(base), list(dtype.shape)]
     of_names = dict(dtype.fields or {})
     fields = [of_names[name] for name in dtype.names]  # titles do not count
     return {
@@ -137,14 +137,16 @@ def dtype_of(layout: Any) -> np.dtype:
     """Returns the dtype from which `layout_of` made a layout.
 
     Args:
-        layout: Base and shape, or `names`, `formats`, `offsets` and `itemsize` in bytes.
+        layout: Layout of an item, or its name in NumPy, and shape; or `names`, `formats`, `offsets`
+            and `itemsize` in bytes.
 
     Raises:
         KeyError, TypeError, ValueError: It is not such a layout, or has Python objects.
     """
     if isinstance(layout, list):
         base, shape = layout
-        dtype = np.dtype((str(base), tuple(shape)))
+        of_items = dtype_of(base) if isinstance(base, dict) else np.dtype(str(base))
+        dtype = np.dtype((of_items, tuple(shape)))
     else:
         dtype = np.dtype(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import json
 import socket
 import struct
 import threading
@@ -185,10 +186,19 @@ def test_dtypes_come_back(dtype: np.dtype) -> None:
     assert dtype_of(layout_of(dtype)) == dtype
 
 
+def test_names_of_records_within_arrays_come_back() -> None:
+    item = [("key", "<i8"), ("row", "<f4", (3,)), ("times", [("first", "<i4"), ("last", "<i4")], 2)]
+    for dtype in (np.dtype([("items", item, (2, 5)), ("count", "<u4")]), np.dtype((item, (4,)))):
+        assert dtype_of(layout_of(dtype)) == dtype
+        assert dtype_of(json.loads(json.dumps(layout_of(dtype)))) == dtype
+
+
 OBJECTS = {"names": ["a"], "formats": [["O", []]], "offsets": [0], "itemsize": 8}
 
 
-@pytest.mark.parametrize("layout", [["|O", []], OBJECTS, [], 3, {"names": []}])
+@pytest.mark.parametrize(
+    "layout", [["|O", []], OBJECTS, [OBJECTS, [2]], [[], []], [], 3, {"names": []}]
+)
 def test_other_dtypes_are_refused(layout: Any) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         dtype_of(layout)
