@@ -251,9 +251,9 @@ class TableWriter:
             Description of the file.
 
         Raises:
-            OutOfSpaceError: This process writes the file, and the disk is full. No file is left.
+            OutOfSpaceError: The disk is full. No file is left.
             StoreError: The file exists or cannot be written, or the table is not frozen; or the
-                embedding node that writes the file is gone or has a full disk.
+                embedding node that writes the file is gone.
         """
         struct = native.TableFileStruct()
         file = None if path is None else os.fsencode(path)

@@ -15,7 +15,7 @@ from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.embedding_nodes.owned_store import OwnedStore, WriterOf
-from tfhybrid.errors import StoreError
+from tfhybrid.errors import OutOfSpaceError, StoreError
 from tfhybrid.rpc.calls import ask_each
 from tfhybrid.rpc.remote_methods import call_on
 
@@ -124,6 +124,8 @@ class NodesTableWriter(TableWriter):
                 at = None if path is None else os.path.abspath(path)
                 try:
                     return node.ask(call_on(self._target, TableWriter.write_part, part, at))
+                except OutOfSpaceError:  # the node sees the directory
+                    raise
                 except StoreError as error:
                     raise StoreError(
                         f"{error}. Every embedding node writes its own rows, so it must see the "
