@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = ROOT / "tests" / "integration" / "jobs" / "resumed.py"
+JOBS = ROOT / "tests" / "integration" / "jobs"
 KILLS = int(os.environ.get("TFHYBRID_RESUME_KILLS", "3"))
 SAVE_FREQ = 7
 
@@ -26,14 +27,16 @@ pytestmark = [
 ]
 
 
-def run(ranks: int, shm: Path, *arguments: object, memory: bool = False) -> tuple[int, str]:
-    """Runs the job and returns its status and output."""
+def run(
+    ranks: int, shm: Path, *arguments: object, memory: bool = False, job: str = "resumed.py"
+) -> tuple[int, str]:
+    """Runs a job and returns its status and output."""
     command = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
     environment = {"PYTHONPATH": str(ROOT), "TFHYBRID_SHM_DIR": str(shm)}
     if memory:
         environment["TFHYBRID_TEST_MEMORY"] = "1"
     result = subprocess.run(
-        [*command, sys.executable, str(JOB), *map(str, arguments)],
+        [*command, sys.executable, str(JOBS / job), *map(str, arguments)],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -76,3 +79,35 @@ def test_another_number_of_ranks_and_another_batch_go_on_at_the_next_sample(
     assert "batch_size was 16, and is 50, ranks was 2, and is 1" in output
     left = 1000 - 32 * done
     assert json.loads(result.read_text())["step"] == done + math.ceil(left / 50) + 2 * 20
+
+
+@pytest.mark.parametrize(("ranks", "then"), [(3, 3), (1, 2)])
+def test_every_row_is_trained_or_told_although_the_job_is_killed(
+    ranks: int, then: int, tmp_path: Path, shm_directory: Path
+) -> None:
+    """The rows in the files are those that were trained, on all ranks, and those that were told."""
+    bad, told, first = {*range(0, 130, 11)}, set(), 0
+    for number, rows in enumerate((60, 1, 69)):
+        users = ["x" if row in bad else str(row) for row in range(first, first + rows)]
+        lines = "".join(f"{row % 2},{user}\n" for row, user in enumerate(users))
+        (tmp_path / f"{number}.csv").write_text(f"label,user\n{lines}")
+        first += rows
+    status, output = run(ranks, shm_directory, tmp_path, 16, job="skipping.py")
+    assert status != 0, output
+    status, output = run(then, shm_directory, tmp_path, job="skipping.py")
+    assert status == 0, output
+    updates = json.loads((tmp_path / "updates.json").read_text())
+    assert updates == {str(row): 2.0 for row in range(130) if row not in bad}  # once in each epoch
+    for line in (tmp_path / "bad.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        told.add({"0.csv": 0, "1.csv": 60, "2.csv": 61}[Path(row["path"]).name] + row["row"])
+    assert told == bad
+    begun_within = []
+    for epoch in range(2):
+        counts = Counter()
+        for path in tmp_path.glob("account-*.jsonl"):
+            accounts = [json.loads(line) for line in path.read_text().splitlines()]
+            counts.update([each for each in accounts if each["epoch"] == epoch][-1])
+        assert counts["rows"] == counts["before"] + counts["trained"] + counts["bad"] == 130
+        begun_within.append(counts["before"] > 0)
+    assert any(begun_within)

@@ -27,7 +27,8 @@ class RowAccount(NamedTuple):
     Attributes:
         epoch: Epoch of data.
         rows: Rows of this rank's part of the files in this epoch.
-        before: Rows of that part before the position at which this run began to read the epoch.
+        before: Rows of that part before the position at which this run began to read the epoch. If
+            another number of ranks has read these, this rank's share of them.
         trained: Rows that were in a batch.
         bad: Bad rows, which were skipped and reported.
     """

@@ -134,6 +134,7 @@ class FileBatches(ResumableBatches):
         key = [self._seed, epoch] if self._shuffle else []
         read = functools.partial(self._bad_rows.read, self._format)
         rows: Sequenced = EpochRows(self._ordered(epoch), read)
+        total = len(rows)
         for cut in before:
             rows = RowsLeft(rows, cut, key, Rows.concatenate)
         steps = dataclasses.replace(self._steps, samples=len(rows))
@@ -159,8 +160,10 @@ class FileBatches(ResumableBatches):
                 begin, end = windows.bounds(window)
                 yield from self._batches_of(end - begin, last, current.result(), in_window)
                 in_window = 0
-        of_rank = self._rows_of_rank(steps, steps.count), self._rows_of_rank(steps, step)
-        self._bad_rows.end(epoch, *of_rank)
+        begun = self._shard.part(0, total - len(rows))  # of what runs with other steps have used
+        count, done = self._rows_of_rank(steps, steps.count), self._rows_of_rank(steps, step)
+        used = begun.stop - begun.start
+        self._bad_rows.end(epoch, used + count, used + done)
 
     def _rows_of_rank(self, steps: Steps, count: int) -> int:
         """Returns the number of rows, good and bad, in this rank's part of the first steps."""

@@ -72,6 +72,24 @@ def test_resuming_at_every_step_gives_the_same_batches_and_account(folder: Path,
             assert account.rows == batches.account.rows
 
 
+@pytest.mark.parametrize(("size", "then"), [(1, 2), (2, 3), (3, 1)])
+def test_the_rows_of_an_epoch_that_other_ranks_began_add_up(
+    folder: Path, size: int, then: int
+) -> None:
+    ranks = [batches_of(folder, rank, size) for rank in range(size)]
+    used = [user for rank in ranks for batch in users_of(rank)[:7] for user in batch]
+    ranks, begun = [batches_of(folder, rank, then) for rank in range(then)], ranks[0].position(7)
+    positions = [rank.at(begun) for rank in ranks]
+    for rank, at in zip(ranks, positions, strict=True):
+        used += [user for batch in users_of(rank, epoch=0, step=at.step) for user in batch]
+    assert sorted(used) == GOOD
+    accounts = [rank.account for rank in ranks]
+    assert sum(account.rows for account in accounts) == 130
+    assert sum(account.before for account in accounts) == 7 * 4 * size
+    for account in accounts:
+        assert account.before + account.trained + account.bad == account.rows
+
+
 def test_a_skipped_row_moves_no_other_row(folder: Path) -> None:
     skipped = users_of(batches_of(folder))
     for path in folder.glob("*.csv"):
