@@ -22,6 +22,7 @@ import tensorflow as tf
 import tfhybrid
 from tfhybrid.data import (
     Clicks,
+    Criteo,
     Csv,
     DirectoryStream,
     FileBatches,
@@ -34,13 +35,15 @@ from tfhybrid.data import (
 )
 from tfhybrid.data.samples.generated import generated
 
+# Each reads a file without bad rows; with `bad-` before its name, also one whose last row is bad.
 _READERS = {
-    "csv": (Csv(["user"]), "good.csv"),
-    "error": (Csv(["user"]), "bad.csv"),
-    "parquet": (Parquet(["user"]), "good.parquet"),
-    "tfrecord": (TFRecord(["user"]), "good.tfrecord"),
-    "libfm": (Libfm(["user"]), "good.libfm"),
+    "csv": Csv(["user"]),
+    "parquet": Parquet(["user"]),
+    "tfrecord": TFRecord(["user"]),
+    "libfm": Libfm(["user"]),
+    "criteo": Criteo(),
 }
+_ROWS = 5000
 
 
 class Slow(Format):
@@ -55,26 +58,40 @@ class Slow(Format):
 
 
 def write_files(folder: Path) -> None:
-    """Writes a file for each reader."""
+    """Writes the files of each reader."""
+    (folder / "slow").touch()
+    for name in ("", "bad-"):
+        users = [*map(str, range(_ROWS)), "x" if name else "7"]
+        rows = [(str(row % 2), user) for row, user in enumerate(users)]
+        csv = "\n".join(["label,user", *map(",".join, rows), ""])
+        (folder / f"{name}csv").write_text(csv)
+        (folder / f"{name}libfm").write_text("".join(f"{y} {user}:1\n" for y, user in rows))
+        others = "\t".join(["68fd1e64"] * 25)
+        lines = ["\t".join([y, *["3"] * 13, user, others]) for y, user in rows]
+        (folder / f"{name}criteo").write_text("\n".join(lines))
+        write_parquet(folder / f"{name}parquet", 7.5 if name else 7.0)
+        write_records(folder / f"{name}tfrecord", 0 if name else 1)
+    (folder / "stream").mkdir()
+    (folder / "stream" / "a.csv").write_text((folder / "csv").read_text())
+
+
+def write_parquet(path: Path, last: float) -> None:
+    """Writes keys as floats, of which the last one is given."""
     import pyarrow as pa
     import pyarrow.parquet
 
-    rows = [f"{row % 2},{row}" for row in range(20_000)]
-    (folder / "good.csv").write_text("\n".join(["label,user", *rows, ""]))
-    (folder / "bad.csv").write_text("\n".join(["label,user", *rows[:15_000], "1,x", ""]))
-    lines = [f"{row % 2} {row}:1" for row in range(5_000)]
-    (folder / "good.libfm").write_text("\n".join([*lines, ""]))
-    (folder / "slow").touch()
-    numbers = np.arange(20_000)
-    table = pa.table({"label": (numbers % 2).astype(np.float32), "user": numbers})
-    pyarrow.parquet.write_table(table, folder / "good.parquet")
-    (folder / "stream").mkdir()
-    (folder / "stream" / "a.csv").write_text("\n".join(["label,user", *rows, ""]))
-    with tf.io.TFRecordWriter(str(folder / "good.tfrecord")) as writer:
-        for row in range(2_000):
+    users = np.append(np.arange(_ROWS, dtype=np.float64), last)
+    table = pa.table({"label": np.arange(_ROWS + 1) % 2, "user": users})
+    pyarrow.parquet.write_table(table, path)
+
+
+def write_records(path: Path, in_last: int) -> None:
+    """Writes records of one key each, and a last one with so many keys."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row, count in enumerate([*[1] * 2000, in_last]):
             features = {
                 "label": tf.train.Feature(float_list=tf.train.FloatList(value=[row % 2])),
-                "user": tf.train.Feature(int64_list=tf.train.Int64List(value=[row])),
+                "user": tf.train.Feature(int64_list=tf.train.Int64List(value=[row] * count)),
             }
             example = tf.train.Example(features=tf.train.Features(feature=features))
             writer.write(example.SerializeToString())
@@ -91,9 +108,10 @@ def counted(pause: float) -> Iterator[int]:
 
 def dataset_of(kind: str, folder: Path) -> tf.data.Dataset:
     """Returns the data of a kind."""
-    if kind in _READERS:
-        reader, name = _READERS[kind]
-        return FileBatches(reader, [folder / name], 64, seed=1).dataset(epochs=None)
+    if (reader := kind.removeprefix("bad-")) in _READERS:
+        # The first file is read here already, the second one on a thread of TensorFlow.
+        paths = [folder / name for name in dict.fromkeys([reader, kind])]
+        return FileBatches(_READERS[reader], paths, 64, seed=1).dataset(epochs=None)
     match kind:
         case "slow":
             return FileBatches(Slow(), [folder / "slow"], 4, seed=1).dataset(epochs=None)
@@ -120,7 +138,7 @@ def end(kind: str, way: str, folder: Path) -> None:
         next(alive)
         return
     for number, _ in enumerate(data):
-        if number < 5 or kind == "error":
+        if number < 5 or kind.startswith("bad-"):
             continue
         match way:
             case "midst":
