@@ -341,8 +341,7 @@ class Table:
     def _check_file_optimizer(self, optimizer: tuple[float, ...]) -> None:
         """Checks the optimizer of a table in files on all ranks, as the core does on the leader."""
         settings = native.optimizer_settings(optimizer)
-        every_row = int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW
-        if every_row:
+        if int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW:
             raise ConfigError(
                 f"Table '{self.name}' is in files: its optimizer cannot update every row, because "
                 f"each step would read and write the whole file. Received: {settings}"
@@ -493,10 +492,9 @@ class WaitingTable(Table):
 
 
 def _checked_keys(keys: np.ndarray | list[int]) -> np.ndarray:
-    if np.ma.is_masked(keys):  # a masked key is missing
-        raise ConfigError("Keys must be whole numbers that fit in int64. Received: a masked key")
-    array = np.asarray(keys)
+    array, masked = np.asarray(keys), np.ma.is_masked(keys)
     whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
-    if array.size and not whole:
-        raise ConfigError(f"Keys must be whole numbers that fit in int64. Received: {array.dtype}")
+    if masked or (array.size and not whole):
+        received = "masked keys" if masked else array.dtype
+        raise ConfigError(f"Keys must be whole numbers that fit in int64. Received: {received}")
     return np.asarray(array, np.int64, order="C")
