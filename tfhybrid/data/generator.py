@@ -11,6 +11,7 @@ import numpy as np
 
 from tfhybrid.data.hashing import factors, stream_seed, uniforms
 from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics.binary import auc
 
