@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <new>
-#include <system_error>
 
+#include "core/shm/directory.h"
 #include "core/shm/wait_word.h"
 #include "core/util/copy_floats.h"
 #include "core/util/flush_denormals.h"
@@ -16,10 +15,8 @@ namespace tfhybrid {
 namespace {
 
 void RemoveLeftPasses(const std::string& directory) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    const std::filesystem::path& path = entry.path();
-    if (path.filename().string().rfind("pass-", 0) == 0) unlink(path.c_str());
+  for (const std::string& name : NamesOrNone(directory)) {
+    if (name.rfind("pass-", 0) == 0) unlink((directory + "/" + name).c_str());
   }
 }
 

@@ -1,16 +1,13 @@
 #include "core/passes/pass_report.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
-#include <system_error>
 
+#include "core/shm/directory.h"
 #include "core/shm/mapped_file.h"
 
 namespace tfhybrid {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A file that opens with the header of a segment of that kind; null where it does not.
 template <typename Segment>
@@ -47,11 +44,9 @@ PassReport ReportPasses(const std::string& directory) {
           static_cast<int64_t>(__atomic_load_n(&bell->counts[counter], __ATOMIC_RELAXED));
     }
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool whole = entry.path().extension() != ".new";
-    if (name.rfind("pass-", 0) == 0 && whole) AddPass(entry.path().string(), &report);
+  for (const std::string& name : NamesOrNone(directory)) {
+    const bool whole = !HasSuffix(name, ".new");
+    if (name.rfind("pass-", 0) == 0 && whole) AddPass(directory + "/" + name, &report);
   }
   return report;
 }

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
+#include "core/shm/directory.h"
 #include "core/util/copy_floats.h"
 #include "core/util/crc32c.h"
 #include "core/util/fault_point.h"
@@ -17,8 +17,6 @@
 
 namespace tfhybrid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSlots = int64_t{1} << 30;
 constexpr int64_t kMaxFloats = int64_t{1} << 20;
@@ -33,9 +31,8 @@ bool IsOwnDirectory(const std::string& path) {
 }
 
 Status MakeDirectory(const std::string& path) {
-  std::error_code ignored;
   // What a leader left that died while it made the table.
-  if (IsOwnDirectory(path)) fs::remove_all(path, ignored);
+  if (IsOwnDirectory(path)) static_cast<void>(RemoveTree(path));
   if (mkdir(path.c_str(), 0700) == 0) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument,
                        "FileTier wants a directory that exists and that this user may write to. "
@@ -72,8 +69,8 @@ uint32_t ChecksumOf(int64_t number, const float* record, int64_t floats) {
 std::string TierDirectory(const std::string& files, const std::string& store_directory,
                           uint64_t token, const std::string& table_name) {
   // Not as stores are named: the directory may be that of the stores.
-  return files + "/rows-" + fs::path(store_directory).filename().string() + "-" +
-         std::to_string(token) + "." + PercentEncode(table_name);
+  return files + "/rows-" + FileName(store_directory) + "-" + std::to_string(token) + "." +
+         PercentEncode(table_name);
 }
 
 Result<MappedFile> CreateTier(const std::string& store_directory, uint64_t token,
@@ -110,20 +107,19 @@ Result<MappedFile> OpenTier(const std::string& path, uint64_t token, bool writab
 }
 
 void RemoveTiers(const std::string& store_directory) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(store_directory, ignored)) {
-    if (entry.path().extension() != ".tier") continue;
-    const Result<MappedFile> file = MappedFile::OpenReadOnly(entry.path().string());
+  for (const std::string& name : NamesOrNone(store_directory)) {
+    if (!HasSuffix(name, ".tier")) continue;
+    const std::string path = store_directory + "/" + name;
+    const Result<MappedFile> file = MappedFile::OpenReadOnly(path);
     if (!file.ok() || file.value().size() < static_cast<int64_t>(sizeof(TierSegment))) continue;
     const uint64_t token = reinterpret_cast<const SegmentHeader*>(file.value().data())->token;
-    const Result<MappedFile> tier = OpenTier(entry.path().string(), token, false);
+    const Result<MappedFile> tier = OpenTier(path, token, false);
     if (!tier.ok()) continue;
     const auto* segment = reinterpret_cast<const TierSegment*>(tier.value().data());
     // The name is encoded already.
     const std::string directory =
-        TierDirectory(FilesOf(segment->shape), store_directory, token, "") +
-        entry.path().stem().string();
-    if (IsOwnDirectory(directory)) fs::remove_all(directory, ignored);
+        TierDirectory(FilesOf(segment->shape), store_directory, token, "") + Stem(name);
+    if (IsOwnDirectory(directory)) static_cast<void>(RemoveTree(directory));
   }
 }
 

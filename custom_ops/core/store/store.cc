@@ -8,18 +8,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
+#include "core/shm/directory.h"
 #include "core/store/store_files.h"
 #include "core/util/hash.h"
 #include "core/util/system_message.h"
 
 namespace tfhybrid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kAttachPollMs = 2;
 constexpr int kMaxJobName = 64;
@@ -36,23 +34,22 @@ Status CheckJob(const std::string& job) {
 
 // Removes every store of this user whose processes are all dead. REQUIRES: the HostMutex is held.
 void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* reclaimed) {
-  std::error_code ignored;
   for (const std::string& job : StoredJobs(shm_directory)) {
     const std::string path = StoreDirectory(shm_directory, job);
     if (!LivingProcesses(path).empty()) continue;
     const int64_t bytes = BytesIn(path);
     const std::string holder = DescribeHolder(RankPath(path, 0));
-    RemoveStoreFiles(path, &ignored);
+    static_cast<void>(RemoveStoreFiles(path));
     reclaimed->push_back(path + ": " + std::to_string(bytes) + " bytes left by " + holder);
   }
 }
 
 // What was under its temporary name when its process died. A table in the making has an index.
-void RemoveUnfinished(const fs::path& unfinished) {
-  fs::remove(unfinished);
-  const fs::path complete = unfinished.stem();
-  if (complete.extension() != ".table") return;
-  fs::remove(unfinished.parent_path() / (complete.stem().string() + ".index.1"));
+Status RemoveUnfinished(const std::string& directory, const std::string& name) {
+  TFHYBRID_RETURN_IF_ERROR(RemoveFile(directory + "/" + name));
+  const std::string complete = Stem(name);
+  if (!HasSuffix(complete, ".table")) return Status::Ok();
+  return RemoveFile(directory + "/" + Stem(complete) + ".index.1");
 }
 
 Status SameShape(const TableReader& reader, const TableConfig& config) {
@@ -192,13 +189,14 @@ Result<std::unique_ptr<Store>> Store::Claim(const StoreConfig& config) {
 }
 
 Status Store::AttachTables() {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<std::string> files, NamesIn(directory_));
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory_)) {
-    if (entry.path().extension() == ".new") RemoveUnfinished(entry.path());
-    if (entry.path().extension() != ".table") continue;
+  for (const std::string& name : files) {
+    if (HasSuffix(name, ".new")) TFHYBRID_RETURN_IF_ERROR(RemoveUnfinished(directory_, name));
+    if (!HasSuffix(name, ".table")) continue;
     TFHYBRID_ASSIGN_OR_RETURN(
         const MappedFile file,
-        OpenSegment(entry.path().string(), {SegmentKind::kTable, config_.token, 0},
+        OpenSegment(directory_ + "/" + name, {SegmentKind::kTable, config_.token, 0},
                     sizeof(TableSegment)));
     const TableShape& shape = reinterpret_cast<const TableSegment*>(file.data())->shape;
     names.emplace_back(shape.name, strnlen(shape.name, kMaxTableName));
@@ -257,9 +255,8 @@ Store::Store(const StoreConfig& config, std::string directory, LivenessLock aliv
 Store::~Store() {
   const HostMutex mutex(HostMutexPath(config_.shm_directory));
   alive_.Leave();
-  std::error_code ignored;
   if (!left_behind_ && mutex.status().ok() && LivingProcesses(directory_).empty()) {
-    RemoveStoreFiles(directory_, &ignored);
+    static_cast<void>(RemoveStoreFiles(directory_));
   }
 }
 

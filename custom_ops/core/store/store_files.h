@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <system_error>
 #include <vector>
+
+#include "core/util/status.h"
 
 namespace tfhybrid {
 
@@ -22,7 +23,7 @@ std::vector<std::string> StoredJobs(const std::string& shm_directory);
 std::string LivingProcesses(const std::string& directory);
 int64_t BytesIn(const std::string& directory);
 // With the files of its tables that lie on disks. REQUIRES: its processes are dead.
-void RemoveStoreFiles(const std::string& directory, std::error_code* error);
+Status RemoveStoreFiles(const std::string& directory);
 
 }  // namespace tfhybrid
 

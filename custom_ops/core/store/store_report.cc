@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <memory>
-#include <system_error>
 
+#include "core/shm/directory.h"
 #include "core/shm/liveness.h"
 #include "core/store/segment.h"
 #include "core/store/store_files.h"
 
 namespace tfhybrid {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kRankPrefix[] = "rank-";
 
@@ -26,11 +23,13 @@ int RankOf(const std::string& name) {
 }
 
 // A table of a store, which may be gone when it is looked at.
-TableReport ReportTable(const std::string& directory, uint64_t token, const fs::path& path) {
+TableReport ReportTable(const std::string& directory, uint64_t token,
+                        const std::string& file_name) {
   TableReport report;
-  report.name = path.stem().string();  // as in its file's name, until it is known better
-  const Result<MappedFile> file = OpenSegment(path.string(), {SegmentKind::kTable, token, 0},
-                                              static_cast<int64_t>(sizeof(TableSegment)));
+  report.name = Stem(file_name);  // as in its file's name, until it is known better
+  const Result<MappedFile> file =
+      OpenSegment(directory + "/" + file_name, {SegmentKind::kTable, token, 0},
+                  static_cast<int64_t>(sizeof(TableSegment)));
   if (!file.ok()) {
     report.problem = file.status().message();
     return report;
@@ -61,14 +60,12 @@ StoreReport ReportStore(const std::string& directory, const std::string& job) {
   } else if (store.value().size() >= static_cast<int64_t>(sizeof(SegmentHeader))) {
     token = reinterpret_cast<const SegmentHeader*>(store.value().data())->token;
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : NamesOrNone(directory)) {
     if (name.rfind(kRankPrefix, 0) == 0 && RankOf(name) >= 0) {
-      const std::string path = entry.path().string();
+      const std::string path = directory + "/" + name;
       report.ranks.push_back({RankOf(name), {StateOfHolder(path), DescribeHolder(path)}});
-    } else if (entry.path().extension() == ".table" && report.problem.empty()) {
-      report.tables.push_back(ReportTable(directory, token, entry.path()));
+    } else if (HasSuffix(name, ".table") && report.problem.empty()) {
+      report.tables.push_back(ReportTable(directory, token, name));
     }
   }
   std::sort(report.ranks.begin(), report.ranks.end(),
@@ -104,11 +101,7 @@ Result<int64_t> RemoveStore(const std::string& shm_directory, const std::string&
                          ". End it first");
   }
   const int64_t bytes = BytesIn(directory);
-  std::error_code error;
-  RemoveStoreFiles(directory, &error);
-  if (error) {
-    return Status::Error(StatusCode::kSystem, "Cannot remove ", directory, ": ", error.message());
-  }
+  TFHYBRID_RETURN_IF_ERROR(RemoveStoreFiles(directory));
   return bytes;
 }
 

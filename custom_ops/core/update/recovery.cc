@@ -1,11 +1,10 @@
 #include "core/update/recovery.h"
 
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "core/shm/directory.h"
 #include "core/update/table_update.h"
 #include "core/util/fault_point.h"
 #include "core/util/flush_denormals.h"
@@ -54,12 +53,11 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
 
 }  // namespace
 
-std::vector<std::string> Journals(const std::string& directory) {
+Result<std::vector<std::string>> Journals(const std::string& directory) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().extension() != kJournalSuffix) continue;
-    const std::string path = entry.path().string();
-    paths.push_back(path.substr(0, path.size() - (sizeof(kJournalSuffix) - 1)));
+  for (const std::string& name : names) {
+    if (HasSuffix(name, kJournalSuffix)) paths.push_back(directory + "/" + Stem(name));
   }
   return paths;
 }
@@ -80,26 +78,23 @@ Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
                                             const ParallelFor& parallel_for) {
   const FlushDenormals flush;
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::Recover(config));
-  for (const std::string& path : Journals(store->directory())) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<std::string> journals, Journals(store->directory()));
+  for (const std::string& path : journals) {
     TFHYBRID_RETURN_IF_ERROR(FinishUpdate(path, *store, parallel_for));
   }
   return store;
 }
 
 Status ForgetUpdates(const Store& store) {
-  const auto is_of_update = [](const std::filesystem::path& file) {
-    const std::string kind = file.extension().string();
-    return kind == kJournalSuffix || kind == ".mail" || file.stem().extension() == ".mail";
+  const auto is_of_update = [](const std::string& name) {
+    return HasSuffix(name, kJournalSuffix) || HasSuffix(name, ".mail") ||
+           HasSuffix(Stem(name), ".mail");
   };
-  for (const auto& entry : std::filesystem::directory_iterator(store.directory())) {
-    if (!is_of_update(entry.path())) continue;
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(store.directory()));
+  for (const std::string& name : names) {
+    if (!is_of_update(name)) continue;
     TFHYBRID_FAULT_POINT();
-    std::error_code error;
-    std::filesystem::remove(entry.path(), error);
-    if (error) {
-      return Status::Error(StatusCode::kSystem, "Cannot remove ", entry.path().string(), ": ",
-                           error.message());
-    }
+    TFHYBRID_RETURN_IF_ERROR(RemoveFile(store.directory() + "/" + name));
   }
   return Status::Ok();
 }

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
                                             const ParallelFor& parallel_for);
 
 // Paths of the journals in a store's directory, without the suffix.
-std::vector<std::string> Journals(const std::string& directory);
+Result<std::vector<std::string>> Journals(const std::string& directory);
 
 // The messages that an update was made of; `readers` has them open.
 Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,

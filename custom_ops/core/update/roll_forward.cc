@@ -1,11 +1,11 @@
 #include "core/update/roll_forward.h"
 
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "core/shm/directory.h"
 #include "core/update/host_update.h"
 #include "core/update/recovery.h"
 #include "core/update/table_update.h"
@@ -113,7 +113,7 @@ Result<SentUpdate> LastUpdate(const std::string& path, const Store& store) {
   if (!update.settings.sharded) {
     TFHYBRID_ASSIGN_OR_RETURN(update.words, LastWords(path, store));
   }
-  update.name = std::filesystem::path(path).filename().string();
+  update.name = FileName(path);
   return update;
 }
 
@@ -168,7 +168,8 @@ Status ApplyIfMissing(const SentUpdate& update, const Store& store,
 
 Result<std::vector<int64_t>> LastUpdates(const Store& store) {
   WordWriter out;
-  for (const std::string& path : Journals(store.directory())) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<std::string> journals, Journals(store.directory()));
+  for (const std::string& path : journals) {
     TFHYBRID_ASSIGN_OR_RETURN(const SentUpdate update, LastUpdate(path, store));
     if (!update.name.empty()) Put(update, &out);
   }

@@ -180,6 +180,14 @@ TEST_F(StoreTest, WhatIsNotAStoreStaysWhereItIs) {
   EXPECT_TRUE(std::filesystem::exists(directory_.File(prefix + "-file")));
 }
 
+TEST_F(StoreTest, OnlyFilesHaveBytes) {
+  std::ofstream(directory_.File("file")) << "12345";
+  std::filesystem::create_directory(directory_.File("folder"));
+  std::filesystem::create_symlink("gone", directory_.File("link"));
+  EXPECT_EQ(5, BytesIn(directory_.path()));
+  EXPECT_EQ(0, BytesIn(directory_.File("absent")));
+}
+
 TEST_F(StoreTest, AttachWithoutALeaderSaysWhatToShare) {
   ExpectError(Store::Attach(Config("job", 1)).status(), StatusCode::kNotFound,
               {"rank 1", "does not see the store of its leader", directory_.path(), "--ipc=host"});
