@@ -41,7 +41,7 @@ int WithKept(int64_t engine, const Body& body) {
 
 // As tfhybrid_report_stores() says.
 std::string TextOf(const std::vector<StoreReport>& stores) {
-  std::ostringstream text;
+  std::ostringstream text(std::ios_base::out);
   for (const StoreReport& store : stores) {
     text << "store\t" << PercentEncode(store.job) << '\t' << PercentEncode(store.directory) << '\t'
          << store.bytes << '\t' << PercentEncode(store.problem) << '\n';

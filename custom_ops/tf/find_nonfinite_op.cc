@@ -67,7 +67,7 @@ std::string FirstBeyond(float limit, const std::string& table, const KeyGradient
   while (i + 1 < of.keys.size() && AllWithin(limit, of.gradients + i * dim, dim)) ++i;
   const float* value = of.gradients + i * dim;
   while (std::fabs(*value) <= limit) ++value;
-  std::ostringstream text;
+  std::ostringstream text(std::ios_base::out);
   text << "key " << of.keys[i] << " of table '" << table << "' is ";
   if (std::isfinite(*value)) {
     text << *value << ", too large for its sums and squares to be finite,";

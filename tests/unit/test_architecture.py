@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def test_no_clock_that_may_jump_is_read():
     del texts[Path("custom_ops/core/util/phase_times.cc")]
     assert [
         (file, clock) for file, text in texts.items() for clock in jumping if clock in text
+    ] == []
+
+
+def test_native_code_runs_with_an_old_standard_library():
+    """A wheel may need GLIBCXX 3.4.24 and glibc 2.28 at most: docs/versions.md."""
+    too_new = re.compile(r"<(filesystem|condition_variable)>|std::[io]?stringstream \w+;")
+    assert [
+        (file.relative_to(ROOT), match[0])
+        for file in native_files(ROOT / "custom_ops")
+        for match in too_new.finditer(file.read_text())
     ] == []
 
 

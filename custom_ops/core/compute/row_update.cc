@@ -23,6 +23,10 @@ TFHYBRID_SIMD void Multiply(float factor, int64_t dim, const float* __restrict f
   for (int64_t i = 0; i < dim; ++i) to[i] = from[i] * factor;
 }
 
+TFHYBRID_SIMD void MultiplyInPlace(float factor, int64_t dim, float* row) {
+  for (int64_t i = 0; i < dim; ++i) row[i] *= factor;
+}
+
 TFHYBRID_SIMD void Clip(float limit, int64_t dim, float* gradient) {
   for (int64_t i = 0; i < dim; ++i) {
     gradient[i] = gradient[i] < -limit ? -limit : gradient[i] > limit ? limit : gradient[i];
@@ -95,8 +99,9 @@ void UpdateRow(const RowUpdate& update, int64_t dim, const float* sum, float sca
   if (update.decay_after != 1.0f) Divide(update.decay_after, dim, embedding);
 }
 
-TFHYBRID_SIMD void MultiplyRow(float factor, int64_t dim, float* embedding) {
-  for (int64_t i = 0; i < dim; ++i) embedding[i] *= factor;
+// gcc 10 makes no versions of a function that is exported and also called in its own file.
+void MultiplyRow(float factor, int64_t dim, float* embedding) {
+  MultiplyInPlace(factor, dim, embedding);
 }
 
 }  // namespace tfhybrid

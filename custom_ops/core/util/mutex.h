@@ -1,5 +1,5 @@
-// Mutex, MutexLock and Condition: those of the standard library, with attributes by which clang
-// checks that what a mutex guards is only used while it is held (-Wthread-safety, an error in
+// Mutex, MutexLock and Condition: like those of the standard library, with attributes by which
+// clang checks that what a mutex guards is only used while it is held (-Wthread-safety, an error in
 // scripts/check). Other compilers see none of the attributes.
 //
 //   class Counter {
@@ -19,7 +19,11 @@
 #ifndef TFHYBRID_CORE_UTIL_MUTEX_H_
 #define TFHYBRID_CORE_UTIL_MUTEX_H_
 
-#include <condition_variable>
+#include <pthread.h>
+
+#include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <mutex>
 
 #if defined(__clang__)
@@ -85,27 +89,38 @@ class TFHYBRID_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
   bool held_ = true;
 };
 
+// By POSIX alone: std::condition_variable waits for a time with pthread_cond_clockwait, which glibc
+// has since 2.30, or by a clock that can be set.
 class Condition {
  public:
+  Condition() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&condition_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
+  ~Condition() { pthread_cond_destroy(&condition_); }
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+
   // Waits until it is notified, or for no reason. REQUIRES: what is waited for is checked again.
   void Wait(Mutex& mutex) TFHYBRID_REQUIRES(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    condition_.wait(lock);
-    lock.release();
+    pthread_cond_wait(&condition_, mutex.mutex_.native_handle());
   }
   // The same, for a time at most; false where that is over.
-  template <typename Duration>
-  bool WaitFor(Mutex& mutex, const Duration& time) TFHYBRID_REQUIRES(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    const bool notified = condition_.wait_for(lock, time) == std::cv_status::no_timeout;
-    lock.release();
-    return notified;
+  bool WaitFor(Mutex& mutex, std::chrono::milliseconds time) TFHYBRID_REQUIRES(mutex) {
+    constexpr int64_t kSecond = 1'000'000'000;
+    const std::chrono::nanoseconds end =
+        (std::chrono::steady_clock::now() + time).time_since_epoch();
+    const timespec until = {end.count() / kSecond, end.count() % kSecond};
+    return pthread_cond_timedwait(&condition_, mutex.mutex_.native_handle(), &until) == 0;
   }
-  void NotifyOne() { condition_.notify_one(); }
-  void NotifyAll() { condition_.notify_all(); }
+  void NotifyOne() { pthread_cond_signal(&condition_); }
+  void NotifyAll() { pthread_cond_broadcast(&condition_); }
 
  private:
-  std::condition_variable condition_;
+  pthread_cond_t condition_;
 };
 
 }  // namespace tfhybrid

@@ -38,7 +38,8 @@ class [[nodiscard]] Status {
   // Builds a status whose message is the concatenation of `parts`, streamed.
   template <typename... Parts>
   static Status Error(StatusCode code, const Parts&... parts) {
-    std::ostringstream message;
+    // The constructor without arguments needs GLIBCXX 3.4.26 (docs/versions.md).
+    std::ostringstream message(std::ios_base::out);
     (message << ... << parts);
     return Status(code, message.str());
   }
