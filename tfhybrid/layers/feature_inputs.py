@@ -72,7 +72,8 @@ def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) ->
     if not isinstance(inputs, tf.RaggedTensor):
         return FeatureKeys(_cut(_as_keys(feature, inputs), config))
     ragged = _cut(inputs, config)
-    return FeatureKeys(_as_keys(feature, ragged.flat_values), ragged=ragged)
+    samples = ragged.nrows(tf.int64)
+    return FeatureKeys(_as_keys(feature, ragged.flat_values), ragged=ragged, samples=samples)
 
 
 def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:

@@ -49,6 +49,8 @@ class FeatureKeys:
             combiner.
         weights: Weights of the keys, float32 `[n]`; `None` for 1 each.
         ragged: Original ragged keys, if the embeddings must be ragged too; only without a combiner.
+        samples: Number of samples of the batch, int64. `None` (default) if it is the number of
+            bags, or without a combiner the first axis of the keys.
     """
 
     keys: tf.Tensor
@@ -56,6 +58,7 @@ class FeatureKeys:
     splits: tf.Tensor | None = None
     weights: tf.Tensor | None = None
     ragged: tf.RaggedTensor | None = None
+    samples: tf.Tensor | None = None
 
     def reshape(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
         """Returns embeddings in the original shape of the keys.
@@ -146,6 +149,10 @@ def lookup(
         tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
             earlier update failed.
     """
+    if features[0].samples is not None:
+        # The gradient sees nothing but the inputs of the op, and counts the samples of the first.
+        counted = _without_keys(features[0].samples)
+        return lookup([tables[0], *tables], [counted, *features], training=training)[1:]
     outputs = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
         keys=[feature.keys for feature in features],
@@ -162,6 +169,11 @@ def lookup(
         T=len({table.name for table in tables}),
     )
     return list(outputs.embeddings)
+
+
+def _without_keys(samples: tf.Tensor) -> FeatureKeys:
+    """Returns a feature of so many samples without any key."""
+    return FeatureKeys(tf.zeros(tf.stack([samples, tf.constant(0, tf.int64)]), tf.int64))
 
 
 def _reading(training: bool | None) -> str:
@@ -287,6 +299,8 @@ def _in_this_graph(keys: tf.Tensor) -> tf.Tensor:
 
 def _samples(feature: FeatureKeys) -> tf.Tensor:
     """Returns the number of samples in the batch of a feature, int64."""
+    if feature.samples is not None:
+        return feature.samples
     if feature.splits is not None:
         return tf.size(feature.splits, tf.int64) - 1
     keys = feature.keys
