@@ -123,7 +123,7 @@ def from_nodes(
         `position`, its batches grouped and cut accordingly.
 
     Raises:
-        ConfigError: An argument is invalid.
+        ConfigError: An argument is invalid, or a layer has a `mask_key`.
         TfhybridError: The data nodes cannot make the data set.
         NotInitializedError: `tfhybrid.init()` was not called.
 
@@ -144,6 +144,8 @@ def from_nodes(
             f"Received: ahead={ahead}, max_bytes={max_bytes}"
         )
     _check_staleness(staleness, trains=trains)
+    of_layers = [layers] if isinstance(layers, Layer) else list(layers)
+    _check_masks(of_layers)
     if min(position) < 0 or (position.step and divide_by == BY_FILE):
         raise ConfigError(
             "A position must not be negative, and with divide_by='file' its step must be 0. "
@@ -170,8 +172,7 @@ def from_nodes(
         staleness=staleness,
         read_log=read_log,
     )
-    fed = _Fed(links, request, [layers] if isinstance(layers, Layer) else list(layers))
-    return fed.dataset()
+    return _Fed(links, request, of_layers).dataset()
 
 
 def _check_choices(divide_by: str, delivery: str, group_by: str | None) -> None:
@@ -203,6 +204,18 @@ def _check_staleness(staleness: object, *, trains: bool) -> None:
             "Batches that are not trained cannot lack updates: staleness must be 0 with "
             "trains=False. "
             f"Received: staleness={staleness}"
+        )
+
+
+def _check_masks(layers: Sequence[Layer]) -> None:
+    # Collections have none.
+    keys = [(layer, getattr(layer, "mask_key", None)) for layer in layers]
+    masking = {feature: key for layer, key in keys if key is not None for feature in layer.features}
+    if masking:
+        raise ConfigError(
+            "Data nodes send key handles in place of keys, so that a layer cannot see its "
+            "mask_key: let the data set return ragged lists without padding, and leave out "
+            f"mask_key. Received: features with a mask_key {masking}"
         )
 
 

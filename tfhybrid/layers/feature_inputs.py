@@ -40,23 +40,26 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
 def _in_bags(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
     """Returns the keys of a feature with a combiner."""
     assert config.combiner is not None
-    inputs, weights = _in_order(inputs), _in_order(weights)
+    inputs, weights = in_order(inputs), in_order(weights)
     bags = _as_bags(feature, inputs)
-    keys = _cut(bags, config)
+    keys = cut(bags, config)
     splits = tf.cast(keys.row_splits, tf.int64)
     if weights is not None:
         of_keys = _as_bags(feature, weights)
         with tf.control_dependencies(_check_weights(feature, bags, of_keys)):
             checks = _check_columns(feature, inputs, weights)
         with tf.control_dependencies(checks):
-            weights = tf.cast(_cut(of_keys, config).values, tf.float32)
-    return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
+            weights = tf.cast(cut(of_keys, config).values, tf.float32)
+    return FeatureKeys(as_keys(feature, keys.values), config.combiner, splits, weights)
 
 
-def _in_order(inputs: Any) -> Any:
+def in_order(inputs: Any) -> Any:
     """Returns a sparse tensor with its values in the order of rows and columns.
 
     TensorFlow does not demand an order, and a client of a SavedModel may send any.
+
+    Args:
+        inputs: Tensor of any kind; other kinds are returned unchanged.
     """
     # Only sorts what is out of order.
     return tf.sparse.reorder(inputs) if isinstance(inputs, tf.SparseTensor) else inputs
@@ -70,10 +73,10 @@ def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) ->
             "need a combiner: TableConfig(combiner='sum', 'mean' or 'sqrtn'). Received: none"
         )
     if not isinstance(inputs, tf.RaggedTensor):
-        return FeatureKeys(_cut(_as_keys(feature, inputs), config))
-    ragged = _cut(inputs, config)
+        return FeatureKeys(cut(as_keys(feature, inputs), config))
+    ragged = cut(inputs, config)
     samples = ragged.nrows(tf.int64)
-    return FeatureKeys(_as_keys(feature, ragged.flat_values), ragged=ragged, samples=samples)
+    return FeatureKeys(as_keys(feature, ragged.flat_values), ragged=ragged, samples=samples)
 
 
 def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
@@ -142,14 +145,28 @@ def _not_keys(feature: str, dtype: str) -> ConfigError:
     )
 
 
-def _cut(keys: Any, config: TableConfig) -> Any:
-    """Returns at most `max_length` keys of each sample."""
+def cut(keys: Any, config: TableConfig) -> Any:
+    """Returns at most `max_length` keys of each sample.
+
+    Args:
+        keys: Keys of the batch, a tensor or `tf.RaggedTensor`.
+        config: Settings of the feature.
+    """
     if config.max_length is None or keys.shape.rank == 1:
         return keys
     return keys[:, : config.max_length] if config.keep == "first" else keys[:, -config.max_length :]
 
 
-def _as_keys(feature: str, keys: Any) -> tf.Tensor:
+def as_keys(feature: str, keys: Any) -> tf.Tensor:
+    """Returns keys as an int64 tensor.
+
+    Args:
+        feature: Name of the feature, for errors.
+        keys: Tensor or array.
+
+    Raises:
+        ConfigError: The keys are not int32 or int64.
+    """
     tensor = tf.convert_to_tensor(keys)
     if tensor.dtype not in (tf.int32, tf.int64):
         raise _not_keys(feature, tensor.dtype.name)

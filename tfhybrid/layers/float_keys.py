@@ -30,8 +30,32 @@ def checks_of(feature: str, keys: Any) -> list[tf.Operation]:
         keys: Integer keys: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.
     """
     floats = _source(keys)
-    if floats is None:
-        return []
+    return [] if floats is None else _checks(feature, floats)
+
+
+def as_integers(feature: str, keys: Any) -> Any:
+    """Returns keys as int64 if they are floats, as those of an `Input` without a dtype.
+
+    Args:
+        feature: Name of the feature, for errors.
+        keys: Tensor, `tf.RaggedTensor` or `tf.SparseTensor`. Integers are returned unchanged.
+
+    Raises:
+        tf.errors.InvalidArgumentError: When the op runs, floats are too large to be exact.
+    """
+    if isinstance(keys, tf.RaggedTensor):
+        return keys.with_flat_values(as_integers(feature, keys.flat_values))
+    if isinstance(keys, tf.SparseTensor):
+        return keys.with_values(as_integers(feature, keys.values))
+    tensor = tf.convert_to_tensor(keys)
+    if tensor.dtype not in _BITS:
+        return keys
+    with tf.control_dependencies(_checks(feature, tensor)):
+        return tf.cast(tensor, tf.int64)
+
+
+def _checks(feature: str, floats: tf.Tensor) -> list[tf.Operation]:
+    """Returns assertions that fail if floats may be rounded integers, and warns once."""
     dtype, bits = floats.dtype.name, _BITS[floats.dtype]
     if feature not in _warned:
         _warned.add(feature)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.data import NodeBatches, Position, Shard, from_nodes
 from tfhybrid.errors import ConfigError
 
@@ -93,3 +94,14 @@ def test_evaluation_has_no_staleness() -> None:
 
 def test_without_data_nodes_nothing_is_missing() -> None:
     assert numbers_in(from_nodes(data, [], staleness=4)) == numbers_in(data(Shard(0, 1)))
+
+
+@needs_keras_3
+def test_layers_that_mask_a_key_are_refused_by_name() -> None:
+    """Data nodes send numbers that stand for keys, which no layer can compare with its key."""
+    options = {"config": tfhybrid.TableConfig(2), "padded": True}
+    lists = tfhybrid.layers.Embedding(table="bags", **options)
+    from_nodes(data, [lists])
+    masking = tfhybrid.layers.Embedding(table="ad", mask_key=0, **options)
+    with pytest.raises(ConfigError, match=r"leave out mask_key. Received: .*\{'ad': 0\}"):
+        from_nodes(data, [lists, masking])

@@ -10,7 +10,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
-from tfhybrid.errors import ConfigError, NameTakenError
+from tfhybrid._keras import IS_KERAS_3
+from tfhybrid.errors import ConfigError, NameTakenError, UnsupportedError
 from tfhybrid.layers import Embedding, EmbeddingCollection
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -43,7 +44,7 @@ def test_layer_and_table_have_names_of_their_own() -> None:
         (lambda: Embedding(CONFIG, 16, name="user"), r"TableConfig\(dim=16\)"),
         (
             lambda: Embedding(CONFIG, name="user", mask_zero=True),
-            r"mask_zero: key 0 is an ordinary key",
+            r"mask_zero: padded=True, mask_key=0 masks key 0",
         ),
         (
             lambda: Embedding(CONFIG, name="user", input_dim=9, output_dim=4),
@@ -58,6 +59,19 @@ def test_layer_and_table_have_names_of_their_own() -> None:
 )
 def test_spellings_of_keras_are_answered(make, wanted) -> None:
     with pytest.raises(ConfigError, match=wanted):
+        make()
+
+
+@pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has them")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Embedding(CONFIG, name="user", padded=True),
+        lambda: Embedding.like_keras(9, 4, mask_zero=True),
+    ],
+)
+def test_keras_2_has_no_padded_lists(make) -> None:
+    with pytest.raises(UnsupportedError, match=r"needs Keras 3.*Received: Keras 2"):
         make()
 
 
