@@ -1,4 +1,4 @@
-"""Lists on ranks with unequal batches: a rank weighs as much as its samples."""
+"""Lists and candidates on ranks with unequal batches: a rank weighs as much as its samples."""
 
 from __future__ import annotations
 
@@ -114,3 +114,40 @@ def test_ragged_and_padded_lists_train_the_same_bits(name) -> None:
         assert len(set(distributed.allgather_object(weights[kind][0].tobytes()))) == 1
     for ragged, masked in zip(*weights.values(), strict=True):
         np.testing.assert_array_equal(ragged, masked)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_updates_of_scores_are_exact(shared) -> None:
+    """Ranks have unequal numbers of vectors, and of candidates."""
+    layer = tfhybrid.layers.Embedding(CONFIG, table="item")
+    layer.build()
+    kernel = variable(np.ones(DIM, np.float32))
+
+    def loss_of(vectors, candidates, upstream) -> tf.Tensor:
+        scores = layer.score(vectors * kernel, candidates)
+        return tf.reduce_sum(scores * upstream) / tf.cast(tf.shape(vectors)[0], tf.float32)
+
+    step = step_of(layer, kernel, loss_of)
+    reference = training.Table("item", CONFIG, training.SGD(RATE))
+    weights = np.ones(DIM)
+    equation = "bc,bd->cd" if shared else "bc,bd->bcd"
+    for number in range(STEPS):
+        batches = []
+        for rank in range(tfhybrid.size()):
+            _, vectors = batch_of(number, rank)
+            rng = np.random.default_rng((number, rank, 1))
+            count = 7 - 2 * rank
+            candidates = rng.choice(KEYS, count if shared else (len(vectors), count))
+            upstream = rng.normal(size=(len(vectors), count)).astype(np.float32)
+            batches.append((vectors, candidates, upstream))
+        step(*map(tf.constant, batches[tfhybrid.rank()]))
+        sums, of_weights, counts = [], np.zeros(DIM), [len(batch[0]) for batch in batches]
+        for vectors, candidates, upstream in batches:
+            of_rows = np.einsum(equation, upstream, vectors * weights) / len(vectors)
+            sums.append(training.sum_by_key(candidates, of_rows))
+            unweighted = np.einsum(equation, upstream, vectors) * reference.lookup(candidates)
+            of_weights += unweighted.reshape(-1, DIM).sum(axis=0)
+        reference.update(training.reduce(sums, counts, "mean"))
+        weights -= RATE * of_weights / sum(counts)
+    assert_table(layer, reference)
+    np.testing.assert_allclose(kernel.numpy(), weights, atol=1e-5)

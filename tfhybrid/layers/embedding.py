@@ -14,9 +14,10 @@ from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import table_lookup
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
-from tfhybrid.layers.feature_inputs import check_dtype
-from tfhybrid.layers.float_keys import as_integers
+from tfhybrid.layers.feature_inputs import as_keys, check_dtype
+from tfhybrid.layers.float_keys import as_integers, checks_of
 from tfhybrid.layers.padded_lists import ListMask, PaddedList, padded_list, padded_shape
+from tfhybrid.layers.scores import Scores, dense_candidates
 from tfhybrid.ops.lookup import FeatureKeys
 from tfhybrid.store import Table
 
@@ -186,6 +187,52 @@ class Embedding(EmbeddingCollection):
         inputs = self._integers(inputs)
         of_keys = None if weights is None else {feature: weights}
         return super().call({feature: inputs}, of_keys, training)[feature]
+
+    def score(self, vectors: Any, candidates: Any) -> Any:
+        """Returns the dot products of vectors and of the embeddings of candidate keys, as logits.
+
+        The table is that of the layer, so weights are tied. The number of samples that weighs a
+        rank in an update is that of the vectors, however many candidates there are. Candidates
+        equal to `mask_key` score 0, and are not trained. A combiner and `max_length` do not apply.
+
+        Args:
+            vectors: Vectors, float `[batch, dim]` or `[batch, length, dim]`.
+            candidates: Keys, int32 or int64: `[candidates]` for all samples, or one list for each
+                vector, `[batch, candidates]` or `[batch, length, candidates]`.
+
+        Returns:
+            Scores, `[batch, candidates]` or `[batch, length, candidates]`, symbolic if an argument
+            is.
+
+        Raises:
+            ConfigError: Candidates are ragged, sparse or no integers, or the shapes do not belong
+                together.
+            tf.errors.OpError: When the lookup runs, as in `call`.
+
+        Example:
+
+        >>> import tensorflow as tf
+        >>> import tfhybrid
+        >>> tfhybrid.init()
+        >>> layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(dim=4), table="doc_item")
+        >>> history = tf.reduce_mean(layer(tf.constant([[3, 7], [7, 7]])), axis=1)
+        >>> layer.score(history, [3, 7, 9]).shape
+        TensorShape([2, 3])
+        """
+        if not self.built:
+            self.build()
+        dim = self._configs[self.features[0]].dim
+        scores = Scores(self, self._read_candidates, dim, dtype=self.compute_dtype)
+        return scores(vectors, dense_candidates(candidates))
+
+    def _read_candidates(self, candidates: Any, samples: tf.Tensor, training: Any) -> tf.Tensor:
+        feature = self.features[0]
+        with tf.control_dependencies(checks_of(feature, candidates)):
+            keys = as_keys(feature, candidates)
+        if self._mask_key is None:
+            return self._read(FeatureKeys(keys, samples=samples), training)
+        padded = PaddedList(keys, keys != self._mask_key)
+        return padded.spread(self._read(padded.present(samples), training))
 
     def _integers(self, inputs: Any) -> Any:
         return as_integers(self.features[0], inputs) if self._takes_floats else inputs
