@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import tensorflow as tf
 
-from tfhybrid.ops._abi import check_build
+from tfhybrid.ops._abi import find_library
 
-check_build()
-OPS = tf.load_op_library(str(Path(__file__).parent / "libtfhybrid_ops.so"))
+OPS = tf.load_op_library(str(find_library()))

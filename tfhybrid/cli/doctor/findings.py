@@ -26,6 +26,7 @@ from rich.filesize import decimal
 
 from tfhybrid._version import __version__
 from tfhybrid.cli.doctor import disk_speed
+from tfhybrid.ops._abi import built_releases
 from tfhybrid.settings import environment_of_child, shm_directory, uses_legacy_keras
 
 _SECONDS = 120  # limit for importing TensorFlow
@@ -35,7 +36,6 @@ _LEAST_FILES = 4096
 _LEAST_READS = 10_000  # reads per second, of a disk for tables in files
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
 _LEAST_MAPS = 65530  # Linux's default
-_BUILD = Path(__file__).parents[2] / "ops" / "_build_info.json"
 _HOROVOD = """
 import json, horovod.tensorflow as hvd
 built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
@@ -48,7 +48,7 @@ print(json.dumps([seen, bool(hvd.cuda_built() or hvd.rocm_built()), tf.__version
 """
 # The last release of TensorFlow that Horovod can be built for GPUs with: docs/versions.md.
 _LAST_WITH_GPUS = (2, 18)
-_ABI = "from tfhybrid.ops._abi import check_build; check_build()"
+_ABI = "from tfhybrid.ops._abi import find_library; find_library()"
 
 
 class Level(enum.StrEnum):
@@ -107,16 +107,16 @@ def versions() -> Finding:
 def tensorflow() -> Finding:
     """Checks that the ops were built for the installed TensorFlow."""
     installed = _installed("tensorflow") or _installed("tensorflow-cpu")
-    built = json.loads(_BUILD.read_text())["tensorflow"] if _BUILD.exists() else None
-    state = f"{installed}, ops built for {built}"
+    built = built_releases()
+    state = f"{installed}, ops built for {', '.join(built) or None}"
+    release = f"pip install 'tensorflow=={built[-1]}'" if built else "pip install tensorflow"
     if installed is None:
-        return Finding(
-            "TensorFlow", "not installed", Level.ERROR, f"pip install tensorflow=={built}"
-        )
+        return Finding("TensorFlow", "not installed", Level.ERROR, release)
     problem = _problem_of(_ABI)
     if problem is None:
         return Finding("TensorFlow", state)
-    mend = "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"
+    rebuild = "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"
+    mend = release if built and built[-1].endswith("*") else rebuild
     return Finding("TensorFlow", f"{state}: {problem}", Level.ERROR, mend)
 
 
@@ -263,11 +263,19 @@ def limits() -> Finding:
     return Finding("limits", state)
 
 
-def processors() -> Finding:
-    """Counts cores and NUMA nodes."""
+def processors(info: str = "/proc/cpuinfo") -> Finding:
+    """Counts cores and NUMA nodes, and checks that the processor has AVX.
+
+    Args:
+        info: File in which the kernel lists the features of each core. Default: that of this host.
+    """
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
     cores = len(os.sched_getaffinity(0))
-    return Finding("processors", f"{cores} cores for this process, {nodes} NUMA node(s)")
+    state = f"{cores} cores for this process, {nodes} NUMA node(s)"
+    if "avx" in Path(info).read_text().split():
+        return Finding("processors", state)
+    mend = "use another machine: TensorFlow and Horovod of wheels need AVX"
+    return Finding("processors", f"{state}, without AVX", Level.ERROR, mend)
 
 
 def interfaces() -> Finding:

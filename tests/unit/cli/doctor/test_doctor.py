@@ -61,6 +61,34 @@ def test_dockers_default_of_64_mb_is_an_error_that_says_what_to_do(tmp_path: Pat
     assert "docker run --shm-size" in store["mend"]
 
 
+def test_a_processor_without_avx_is_an_error(tmp_path: Path) -> None:
+    features = tmp_path / "cpuinfo"
+    features.write_text("flags\t\t: fpu sse sse2 avx avx2\n")
+    assert findings.processors(str(features)).level == Level.GOOD
+    features.write_text("flags\t\t: fpu sse sse2\n")
+    finding = findings.processors(str(features))
+    assert finding.level == Level.ERROR
+    assert finding.state.endswith("without AVX")
+
+
+@pytest.mark.parametrize(
+    ("built", "mend"),
+    [
+        (["2.13.*", "2.14.*"], "pip install 'tensorflow==2.14.*'"),
+        (["2.14.1"], "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"),
+    ],
+)
+def test_ops_of_another_tensorflow_are_an_error(built, mend, monkeypatch) -> None:
+    """A wheel cannot be rebuilt: there another TensorFlow is installed."""
+    monkeypatch.setattr(findings, "built_releases", lambda: built)
+    monkeypatch.setattr(findings, "_ABI", "raise ImportError('native ops for others only')")
+    finding = findings.tensorflow()
+    assert (finding.level, finding.mend) == (Level.ERROR, mend)
+    assert finding.state.endswith(
+        f"ops built for {', '.join(built)}: ImportError: native ops for others only"
+    )
+
+
 def test_a_store_that_cannot_be_is_an_error() -> None:
     found = findings.shared_memory("/nowhere")
     assert (found.level, found.state) == (Level.ERROR, "cannot be written")
