@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tfhybrid import _horovod, settings
+
 try:
     import horovod
     import horovod.tensorflow as hvd
@@ -19,15 +21,13 @@ except ModuleNotFoundError as error:
     if error.name != "horovod":
         raise
     raise ModuleNotFoundError(
-        "tfhybrid trains over Horovod, which is not installed. In tfhybrid's source tree, "
-        "scripts/horovod compiles it for this environment's TensorFlow",
+        f"tfhybrid trains over Horovod, which is not installed: {_horovod.INSTALL}",
         name="horovod",
     ) from None
 import cloudpickle
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid import settings
 from tfhybrid.distributed.collective_calls import exchange
 from tfhybrid.errors import ConfigError, StoreError
 

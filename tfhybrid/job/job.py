@@ -12,7 +12,7 @@ import sys
 
 import tensorflow as tf
 
-from tfhybrid import distributed
+from tfhybrid import _horovod, distributed
 from tfhybrid._ending import end_generators
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
@@ -235,12 +235,8 @@ def init(
         distributed.horovod_version(),
     )
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus and not distributed.built_for_gpus() and distributed.rank() == 0:
-        _log.warning(
-            "TensorFlow uses %d GPU(s), but this Horovod was not built for GPUs: every step copies "
-            "the dense gradients to main memory and back. `tfhybrid doctor` says how to fix it.",
-            len(gpus),
-        )
+    if distributed.rank() == 0:
+        _warn_of_horovod(len(gpus))
     processors, ranks = len(os.sched_getaffinity(0)), distributed.local_size()
     if not gpus and 1 < ranks > processors // 2:
         _log.info(
@@ -250,6 +246,22 @@ def init(
     if _current.resumption is not None:
         absence = _current.resumption.absence
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")
+
+
+def _warn_of_horovod(gpus: int) -> None:
+    """Logs what is wrong with the installed Horovod, for a host with so many GPUs."""
+    foreign = _horovod.foreign(distributed.horovod_version())
+    if foreign:
+        _log.warning(
+            "Horovod: %s. tfhybrid is tested with %s only; `tfhybrid doctor` says how to get it.",
+            *(foreign, _horovod.VERSION),
+        )
+    if gpus and not distributed.built_for_gpus():
+        _log.warning(
+            "TensorFlow uses %d GPU(s), but this Horovod was not built for GPUs: every step copies "
+            "the dense gradients to main memory and back. `tfhybrid doctor` says how to fix it.",
+            gpus,
+        )
 
 
 @distributed.call("tfhybrid.init")

@@ -50,7 +50,10 @@ NATIVE_MAY_INCLUDE = {
 
 # The rooms from bottom to top: a room may import those on its line and on the lines below.
 LEVELS = [
-    ["errors", "settings", "_deprecated", "_ending", "_keras", "_lazy", "_remote", "_version"],
+    [
+        *("errors", "settings", "_deprecated", "_ending", "_horovod", "_keras", "_lazy", "_remote"),
+        "_version",
+    ],
     ["core"],
     ["config", "initializers", "values"],
     ["distributed", "ops", "rpc"],

@@ -56,11 +56,12 @@ def test_importing_tfhybrid_is_light_and_enough():
     assert run.returncode == 0, run.stderr
 
 
-def test_without_horovod_its_script_is_named():
+def test_without_horovod_its_wheel_and_its_script_are_named():
     script = "import sys; sys.modules['horovod'] = None; import tfhybrid; tfhybrid.init()"
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 1
-    assert "which is not installed. In tfhybrid's source tree, scripts/horovod" in run.stderr
+    assert "which is not installed: pip install 'tfhybrid[horovod]'" in run.stderr
+    assert "scripts/horovod in tfhybrid's source tree" in run.stderr
     assert run.stderr.count("Traceback") == 1

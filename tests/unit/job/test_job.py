@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
+from tfhybrid import distributed
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NotInitializedError
 from tfhybrid.job import current_job, row_links
@@ -180,3 +181,9 @@ def test_gpus_that_horovod_cannot_use_are_warned_of(monkeypatch, caplog) -> None
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *_: None)
     restart()
     assert "TensorFlow uses 1 GPU(s), but this Horovod was not built for GPUs" in caplog.text
+
+
+def test_a_horovod_that_was_not_built_for_tfhybrid_is_named(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(distributed, "horovod_version", lambda: "0.27.0")
+    restart()
+    assert "Horovod: files of version 0.27.0, but pip has installed 0.28.1" in caplog.text

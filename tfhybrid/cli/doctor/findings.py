@@ -24,6 +24,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
+from tfhybrid import _horovod
 from tfhybrid._version import __version__
 from tfhybrid.cli.doctor import disk_speed
 from tfhybrid.ops._abi import built_releases
@@ -37,9 +38,9 @@ _LEAST_READS = 10_000  # reads per second, of a disk for tables in files
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
 _LEAST_MAPS = 65530  # Linux's default
 _HOROVOD = """
-import json, horovod.tensorflow as hvd
+import json, horovod, horovod.tensorflow as hvd
 built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
-print(json.dumps(built))
+print(json.dumps([built, horovod.__version__]))
 """
 _GPUS = """
 import json, tensorflow as tf, horovod.tensorflow as hvd
@@ -136,21 +137,24 @@ def keras() -> Finding:
 
 
 def horovod() -> Finding:
-    """Checks that Horovod can be imported and was built with Gloo."""
+    """Checks that Horovod can be imported, has Gloo and was built for tfhybrid."""
     version = _installed("horovod")
     if version is None:
-        mend = "scripts/horovod in tfhybrid's source tree compiles it for this TensorFlow"
-        return Finding("Horovod", "not installed", Level.ERROR, mend)
+        return Finding("Horovod", "not installed", Level.ERROR, _horovod.INSTALL)
     run = _python(_HOROVOD)
     if run.returncode != 0:
-        mend = "scripts/horovod in tfhybrid's source tree recompiles it"
-        return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
-    features = json.loads(run.stdout.splitlines()[-1])
-    state = f"{version}, built with {', '.join(features) or 'nothing'}"
-    if "gloo" in features:
-        return Finding("Horovod", state)
-    mend = "scripts/horovod in tfhybrid's source tree builds it with Gloo"
-    return Finding("Horovod", state, Level.WARNING, f"horovodrun --gloo needs it: {mend}")
+        state = f"{version}: {_last_line(run.stderr)}"
+        return Finding("Horovod", state, Level.ERROR, _horovod.INSTALL)
+    features, of_files = json.loads(run.stdout.splitlines()[-1])
+    foreign = _horovod.foreign(of_files)
+    state = f"{foreign or version}, built with {', '.join(features) or 'nothing'}"
+    if "gloo" not in features:
+        mend = f"horovodrun --gloo needs it: {_horovod.INSTALL}"
+        return Finding("Horovod", state, Level.WARNING, mend)
+    if foreign:
+        mend = f"it was never tested; pip uninstall horovod, then {_horovod.INSTALL}"
+        return Finding("Horovod", state, Level.WARNING, mend)
+    return Finding("Horovod", state)
 
 
 def shared_memory(directory: str | None = None) -> Finding:
