@@ -25,6 +25,8 @@ PROJECT_IN_WHEEL = Path("tfhybrid", "cli", "project")
 LEFT_BY_RUNS = shutil.ignore_patterns("output", "*.parquet", "*.jsonl", "__pycache__")
 LIBRARIES = ("libtfhybrid_core.so", "libtfhybrid_ops.so")
 BUILD_INFO = "_build_info.json"
+# Set by scripts/wheels: a folder with the core, an ops library for each TensorFlow, and BUILD_INFO.
+COMPILED = os.environ.get("TFHYBRID_LIBRARIES")
 ABI = "_GLIBCXX_USE_CXX11_ABI=1"
 
 ASK_TENSORFLOW = """
@@ -110,6 +112,9 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         """Configures and builds; a second run compiles only what changed."""
+        if COMPILED:
+            shutil.copytree(COMPILED, self.output_directory(), dirs_exist_ok=True)
+            return
         require_tools()
         tensorflow = ask_tensorflow()
         definitions = [f[2:] for f in tensorflow["compile_flags"] if f.startswith("-D")]
@@ -138,7 +143,8 @@ class BuildNative(build_ext):
 
     def get_outputs(self) -> list[str]:
         """The files that a wheel takes along."""
-        return [str(self.output_directory() / name) for name in (*LIBRARIES, BUILD_INFO)]
+        names = os.listdir(COMPILED) if COMPILED else (*LIBRARIES, BUILD_INFO)
+        return [str(self.output_directory() / name) for name in names]
 
     def get_output_mapping(self) -> dict[str, str]:
         """Nothing is copied: in-place builds write where they belong."""

@@ -71,7 +71,8 @@ def test_a_pinned_release_is_installed_as_it_is_pinned(release: str) -> None:
     }
     placing = {"ray", "filelock", "msgpack"}
     frames = {"pandas", "pytz"}
-    releasing = {*re.findall(r"^(.+)==", answer("versions_for Releasing"), re.MULTILINE)}
+    tools = answer("versions_for Releasing; versions_for Wheels")
+    releasing = {*re.findall(r"^(.+)==", tools, re.MULTILINE)}
     pinned = {f"{name}=={version}" for name, version in pins.items()}
     left_out = {
         f"{name}=={pins[name]}" for name in drawing | placing | frames | releasing | {"horovod"}
