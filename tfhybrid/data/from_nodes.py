@@ -247,6 +247,8 @@ class _Fed:
         signature = unflatten(description.structure, specs)
         dataset = generated(self._elements, signature)
         length = description.cardinality if self._alone else tf.data.UNKNOWN_CARDINALITY
+        if length == tf.data.UNKNOWN_CARDINALITY:  # TensorFlow would take it for a number
+            return dataset
         if length >= 0:
             length = max(length - self._step, 0)
         return dataset.apply(tf.data.experimental.assert_cardinality(length))
