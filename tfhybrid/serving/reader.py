@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tfhybrid.checkpoint import storage
-from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
+from tfhybrid.errors import ConfigError, CorruptFileError, PublicationError
 from tfhybrid.monitoring import metrics
+from tfhybrid.serving.loaded_publication import Loaded, load
 from tfhybrid.serving.served_rows import ServedRows
 from tfhybrid.serving.shared_lock import SharedLock
 from tfhybrid.settings import shm_directory
@@ -24,9 +25,6 @@ from tfhybrid.stream.weights.observed import quantile
 from tfhybrid.stream.weights.publication import ChainMember, Pointer, Publication
 
 _log = logging.getLogger("tfhybrid.serving")
-
-# Table, kind and arrays of each file of a publication.
-Loaded = Sequence[tuple[str, str, dict[str, np.ndarray]]]
 
 
 class PublishedWeights(NamedTuple):
@@ -114,15 +112,18 @@ class Reader:
     def refresh(self) -> bool:
         """Loads the current (or, after a rollback, the held) publication, unless it is served.
 
-        If this fails, the reader serves the weights that it had. Only if deltas cannot be written
-        to the end, some rows may be newer; the next refresh then loads the base.
+        All of a publication is checked before its first row is served. If this fails, the reader
+        serves the weights that it had. Only if deltas cannot be written to the end, some rows may
+        be newer; the next refresh then loads the base.
 
         Returns:
             Whether another publication is served now.
 
         Raises:
             PublicationError: The publication is missing, or of a chain that has ended.
-            CorruptFileError: A file is damaged.
+            CorruptFileError: A file is damaged, or has what the model does not have.
+            CheckpointError: A file is no file of arrays.
+            ConfigError: The publication does not describe a model.
             OutOfSpaceError: Shared memory is full.
             OSError: The folder cannot be read.
             StoreError: A store or a table cannot be made.
@@ -134,7 +135,7 @@ class Reader:
                     return False
                 self._check(pointer)
                 self._take(pointer)
-            except (TfhybridError, OSError):
+            except Exception:
                 self.failures += 1
                 metrics.note(metrics.READER_FAILURES, self.failures, self.name)
                 raise
@@ -143,7 +144,7 @@ class Reader:
     def follow(self, seconds: float = 1.0) -> None:
         """Refreshes now, and then at an interval on a thread that runs until `close`.
 
-        A refresh that fails is logged, and tried again.
+        A refresh that fails, for whatever reason, is logged, and tried again.
 
         Args:
             seconds: Seconds between two refreshes, above 0. Default 1.
@@ -247,9 +248,12 @@ class Reader:
             newest if member.number == pointer.number else self._manifest(member)
             for member in chain[first:]
         ]
-        loaded = [self._load(each) for each in publications]
+        spec = ModelSpec.from_json(newest.spec)
+        served = [] if first == 0 or self._has is None else [self._has[1]]
+        self._check_spec(spec, [*served, *publications])
+        loaded = [load(self._folder, each, spec) for each in publications]
         if first == 0:
-            self._replace(publications, loaded, pointer)
+            self._replace(spec, publications, loaded, pointer)
         else:
             self._apply(publications, loaded, pointer)
         self._incarnation = max(self._incarnation, newest.incarnation)
@@ -279,26 +283,29 @@ class Reader:
             self.gaps += 1
             metrics.note(metrics.READER_GAPS, self.gaps, self.name)
 
-    def _load(self, publication: Publication) -> Loaded:
-        """Returns table, kind and arrays of each file of a publication, after checking them.
-
-        Raises:
-            CorruptFileError: A file is missing or damaged.
-        """
-        folder = files.folder_of(self._folder, publication.number)
-        return [(it.table, it.kind, files.read_file(folder, it)) for it in publication.files]
+    def _check_spec(self, spec: ModelSpec, publications: Sequence[Publication]) -> None:
+        others = [each.number for each in publications if ModelSpec.from_json(each.spec) != spec]
+        if others:
+            raise CorruptFileError(
+                f"The publications of a chain in {self._folder} must be of one model. Received: "
+                f"another one in {others}"
+            )
 
     def _replace(
-        self, publications: Sequence[Publication], loaded: Sequence[Loaded], pointer: Pointer
+        self,
+        spec: ModelSpec,
+        publications: Sequence[Publication],
+        loaded: Sequence[Loaded],
+        pointer: Pointer,
     ) -> None:
         """Replaces the weights served by a base and the deltas on it.
 
         Args:
+            spec: Specification of the model.
             publications: The base and the deltas, in order.
             loaded: Files of each of them.
             pointer: Pointer to the last of them.
         """
-        spec = ModelSpec.from_json(publications[-1].spec)
         rows = ServedRows(spec, self._memory, self.name)
         try:
             for each in loaded:
@@ -361,10 +368,11 @@ class Reader:
         """
         try:
             self.refresh()
-        except (TfhybridError, OSError) as error:
-            if str(error) != last_failure:
-                _log.error("%s: refresh failed, earlier weights are served: %s", self.name, error)
-            return str(error)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != last_failure:
+                _log.error("%s: refresh failed, earlier weights are served: %s", self.name, text)
+            return text
         return ""
 
 

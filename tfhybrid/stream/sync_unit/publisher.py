@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfhybrid.checkpoint import storage
-from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
+from tfhybrid.errors import ConfigError, CorruptFileError, PublicationError, TfhybridError
 from tfhybrid.stream.sync_unit import published_rows
 from tfhybrid.stream.sync_unit.published_rows import WrittenRows
 from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot
@@ -243,11 +243,28 @@ class Publisher:
         return (*self._last[0].chain, self._last[1])
 
     def _wants_delta(self) -> bool:
-        if self._last is None:
+        if self._last is None or not self._chain_is_there():
             return False
         base, *deltas = self._chain()
         size = sum(delta.bytes for delta in deltas)
         return len(deltas) < self.rules.deltas and size <= base.bytes
+
+    def _chain_is_there(self) -> bool:
+        """Returns whether readers find all members of the chain; logs the first that they do not.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        try:
+            for member in self._chain():
+                files.read_manifest(self._folder, member.number, member.crc)
+        except (PublicationError, CorruptFileError) as error:
+            _log.error(
+                "Model '%s': the chain of publications is broken, and a new one begins: %s",
+                *(self.model.name, error),
+            )
+            return False
+        return True
 
     def _write(
         self, snapshot: WeightSnapshot, anyway: bool, chain: tuple[ChainMember, ...]

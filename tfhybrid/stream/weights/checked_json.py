@@ -29,14 +29,17 @@ def read(path: Location) -> tuple[Any, int]:
         path: Path of the file.
 
     Raises:
-        CorruptFileError: The file is damaged.
+        CorruptFileError: The file is damaged, or is not JSON.
         OSError: The file cannot be read.
     """
     head, _, content = storage.read(path).tobytes().partition(b"\n")
     crc = native.crc32c(content)
     if head != b"%08x" % crc:
         raise CorruptFileError(f"{path} is damaged: its checksum is not {head[:8]!r}")
-    return json.loads(content), crc
+    try:
+        return json.loads(content), crc
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
 def check(path: Location, crc: int) -> None:

@@ -261,7 +261,7 @@ class ModelSpec(AsJson):
                 [tuple(shape) for shape in fields.pop(name, ())] for name in ("dense", "statistics")
             )
             return cls(tables, dense, statistics=tuple(statistics), **fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 "The text must be the JSON of a target model's specification. Received: "
                 f"{text[:200]!r} ({error!r})"

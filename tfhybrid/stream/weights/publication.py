@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,9 +193,35 @@ def read_with_crc(folder: Location, number: int) -> tuple[Publication, int]:
         fields["chain"] = tuple(ChainMember(*each) for each in fields["chain"])
         fields["files"] = tuple(PublishedFile(*each) for each in fields["files"])
         fields["times"] = {int(second): int(count) for second, count in fields["times"]}
-        return Publication(**fields), crc
-    except (KeyError, TypeError, ValueError) as error:
+        publication = Publication(**fields)
+        _check(publication, number)
+        return publication, crc
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptFileError(f"{path} does not describe a publication: {error!r}") from error
+
+
+def _check(publication: Publication, number: int) -> None:
+    """Checks the fields by which a publication is read.
+
+    Raises:
+        ValueError: A field has another type or an impossible value.
+    """
+    names = ("number", "incarnation", "version", "rows", "removed", "bytes", "samples")
+    counts = [getattr(publication, name) for name in names]
+    counts += [count for member in publication.chain for count in member]
+    counts += [file.crc for file in publication.files]
+    texts = [publication.spec, publication.history]
+    texts += [text for file in publication.files for text in file[:3]]
+    times = [*publication.times.values()]
+    if not all(type(count) is int and count >= 0 for count in [*counts, *times]):
+        raise ValueError(f"counts are from 0. Received: {counts}, and times {times}")
+    if publication.number != number:
+        raise ValueError(f"it is publication {number}. Received: {publication.number}")
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"texts. Received: {texts}")
+    for file in publication.files:
+        if file.name in ("", ".", "..") or "/" in file.name or "\0" in file.name:
+            raise ValueError(f"files lie in the folder. Received: {file.name!r}")
 
 
 def numbers(folder: Location) -> list[int]:
@@ -301,6 +328,8 @@ def read_file(folder: Location, file: PublishedFile) -> dict[str, np.ndarray]:
         CorruptFileError: The file is missing or damaged, or is not the one that was published.
     """
     path = folder / file.name
+    if isinstance(path, Path) and path.is_symlink():
+        raise CorruptFileError(f"{path} must be a file. Received: a link")
     try:
         checked_json.check(path, file.crc)
     except OSError as error:
@@ -310,7 +339,10 @@ def read_file(folder: Location, file: PublishedFile) -> dict[str, np.ndarray]:
 
 def _pointer(path: Location) -> Pointer | None:
     try:
-        return Pointer(*checked_json.read(path)[0])
+        pointer = Pointer(*checked_json.read(path)[0])
+        if not all(type(number) is int for number in pointer[:3]):
+            raise TypeError(f"{pointer[:3]} are no integers")
+        return pointer
     except FileNotFoundError:
         return None
     except TypeError as error:
