@@ -1,4 +1,4 @@
-"""Files that are written atomically."""
+"""Files that are written atomically, and bytes that are written whole."""
 
 from __future__ import annotations
 
@@ -31,6 +31,24 @@ def write(path: Path, content: bytes) -> None:
     """
     path.write_bytes(content)
     sync(path)
+
+
+def write_at(file: int, content: bytes, byte: int) -> None:
+    """Writes all of some bytes into an open file. If it fails, a part of them may be there.
+
+    Args:
+        file: Descriptor of the file.
+        content: Bytes to write.
+        byte: Byte of the file at which they begin.
+
+    Raises:
+        OSError: The bytes cannot be written, or not all of them.
+    """
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(file, view, byte)
+        byte += written
+        view = view[written:]
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -17,7 +17,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
-from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.dead_letters import DeadLetter, DeadLetters
 from tfhybrid.stream.queues.numbered_writer import Numbered
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.queues.row_columns import RowColumns
@@ -188,18 +188,20 @@ class Provider:
             DataError: There are too many bad rows.
             OutOfSpaceError: The disk of a queue is full. Send the record again with the same
                 number.
-            OSError: The file of bad rows cannot be written.
         """
         decoded = rows.decode(record, self._columns)
         dealt, lost = self._routes.deal(decoded.batch)
         source = f"producer {producer}"
-        for bad in decoded.bad:
-            self._letters.add(source, QueuePosition(number, bad.number), bad.reason, bad.payload)
+        letters = [
+            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
+            for bad in decoded.bad
+        ]
         for row in lost.tolist():
             at = QueuePosition(number, int(decoded.numbers[row]))
             reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
             payload = rows.encode(decoded.batch.slice(row, 1)).payload
-            self._letters.add(source, at, reason, payload)
+            letters.append(DeadLetter(at, reason, payload))
+        self._letters.add_all(source, letters)
         return sum(
             batch.num_rows
             * self._queues[name].put([Numbered(producer, number, rows.encode(batch))])
@@ -225,7 +227,6 @@ class Provider:
             CorruptFileError: A record is damaged.
             StreamError: The request is repeated, and the queue cannot be reached.
             OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
-            OSError: The file of bad rows cannot be written.
         """
         names = self._queues_for(request)
         again = self._answered(request)
@@ -262,7 +263,6 @@ class Provider:
             DataError: There are too many bad rows.
             CorruptFileError: A record is damaged.
             OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
-            OSError: The file of bad rows cannot be written.
         """
         work = self.lease(request, wait_seconds=wait_seconds)
         if work is None:

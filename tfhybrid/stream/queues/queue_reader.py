@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, PositionLostError
 from tfhybrid.stream.queues import rows
-from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.dead_letters import DeadLetter, DeadLetters
 from tfhybrid.stream.queues.decoded_rows import DecodedRows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
 from tfhybrid.stream.queues.row_columns import RowColumns
@@ -90,7 +90,6 @@ class QueueReader:
             DataError: There are more bad rows than `letters` allows.
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
-            OSError: The file of bad rows cannot be written.
         """
         position, parts, count = begin, [], 0
         while count < max_rows and (limit is None or position < limit):
@@ -131,10 +130,14 @@ class QueueReader:
             chunk = self._queue.read(begin, max_records=_RECORDS_AT_ONCE)
         for offset, record in chunk.records:
             decoded = rows.decode(record, self._columns)
-            if self._letters is not None:
-                for row in decoded.bad:
-                    at = QueuePosition(offset, row.number)
-                    self._letters.add(self._queue.name, at, row.reason, row.payload)
+            if self._letters is not None and decoded.bad:
+                self._letters.add_all(
+                    self._queue.name,
+                    [
+                        DeadLetter(QueuePosition(offset, row.number), row.reason, row.payload)
+                        for row in decoded.bad
+                    ],
+                )
             self._cache[requested] = offset, decoded
             requested = offset + 1
         while len(self._cache) > _CACHED_RECORDS:

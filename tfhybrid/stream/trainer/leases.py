@@ -162,7 +162,7 @@ class Leases:
             StreamError: The provider or, with `direct`, a queue cannot be reached.
             DataError: There are too many bad rows.
             CorruptFileError: A record of the queue is damaged.
-            StoreError: The provider cannot write the file of bad rows, or the sync unit has no
+            StoreError: The provider or the sync unit has no
                 space (`OutOfSpaceError`).
             ConfigError: With `direct`, the address of a queue is not valid.
             UnsupportedError: With `direct`, a queue is in Kafka, and confluent-kafka is not

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfhybrid.errors import CorruptFileError, DataError
+from tfhybrid.errors import DataError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.queue import QueuePosition, Record
@@ -105,6 +108,83 @@ def test_dead_letters_are_written_once_and_counted(tmp_path: Path):
         letters.add("clicks", QueuePosition(5, 0), "late", b"")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["offset"], line["row"]) for line in lines] == [(4, 1), (4, 2), (5, 0)]
-    path.write_text("no letter\n")
-    with pytest.raises(CorruptFileError, match="line 1"):
-        DeadLetters(path, limit=2)
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_damaged_line_of_dead_letters_is_named_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = tmp_path / "bad.jsonl"
+    whole = b'{"queue": "clicks", "offset": 1, "row": 2, "reason": "", "payload": ""}\n'
+    damaged = [b"no letter\n", b"\xff\n", b"[]\n", b'{"queue": "clicks"}\n', b"\n"]
+    damaged.append(whole[:30] + whole)
+    before = b"".join(damaged) + whole
+    path.write_bytes(before + b'{"queue')
+    letters = DeadLetters(path, limit=2)
+    assert letters.count == 1
+    for number in range(1, len(damaged) + 1):
+        assert f"line {number}, does not describe a bad row" in caplog.text
+    letters.add("clicks", QueuePosition(1, 2), "again", b"")
+    letters.add("clicks", QueuePosition(1, 3), "new", b"")
+    assert path.read_bytes().startswith(before + b'{"queue": "clicks", "offset": 1')
+    assert path.read_bytes().count(b"\n") == len(damaged) + 2
+
+
+@pytest.fixture
+def file_limit() -> Iterator[Callable[[int | None], None]]:
+    """Limits the size of files of this process, as a disk that gets full; `None` ends that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int | None) -> None:
+        soft = before[0] if size is None else size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, before[1]))
+
+    yield limit
+    limit(None)
+
+
+def test_dead_letters_wait_for_space_on_the_disk(
+    tmp_path: Path,
+    file_limit: Callable[[int | None], None],
+    caplog: pytest.LogCaptureFixture,
+):
+    path = tmp_path / "bad.jsonl"
+    letters = DeadLetters(path, limit=100)
+    letters.add("clicks", QueuePosition(0, 0), "first", b"{}")
+    size = path.stat().st_size
+    for room in (0, 1, size - 1, 2 * size):  # also half a line, and one of two
+        before, count = path.read_bytes(), letters.count
+        file_limit(len(before) + room)
+        letters.add("clicks", QueuePosition(1, 2 * room), "no space", b"{}")
+        letters.add("clicks", QueuePosition(1, 2 * room + 1), "no space", b"{}")
+        file_limit(None)
+        assert path.read_bytes().startswith(before)
+        assert path.read_bytes().endswith(b"}\n")
+        assert letters.count == count + 2
+        letters.add("clicks", QueuePosition(2, room), "space again", b"{}")
+        assert len(_lines(path)) == letters.count
+    assert "bad rows are kept in memory until there is space" in caplog.text
+    file_limit(path.stat().st_size)
+    letters.add("clicks", QueuePosition(3, 0), "at the end", b"{}")
+    file_limit(None)
+    letters.close()
+    assert _lines(path)[-1]["reason"] == "at the end"
+
+
+def test_dead_letters_have_a_limit_in_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = tmp_path / "bad.jsonl"
+    letters = DeadLetters(path, limit=100, max_bytes=5 << 20)
+    record = b"x" * (3 << 20)
+    for number in range(6):
+        letters.add("clicks", QueuePosition(number, 0), "long", record)
+    assert path.stat().st_size <= 5 << 20
+    assert letters.count == 6
+    lines = _lines(path)
+    assert len(lines) == 3
+    assert {(line["bytes"], line["payload"]) for line in lines} == {
+        (3 << 20, base64.b64encode(record[: 1 << 20]).decode())
+    }
+    assert caplog.text.count("it has its maximum of 5242880 bytes") == 1
