@@ -147,6 +147,11 @@ STREAM_UPDATES = OF_STREAM.counter("stream_updates", "Updates applied by the syn
 STREAM_REFUSED = OF_STREAM.counter(
     "stream_refused_updates", "Updates refused because their lease had ended.", "model"
 )
+STREAM_SET_ASIDE = OF_STREAM.gauge(
+    "stream_set_aside_records",
+    "Records of the journal that could not be applied when they were read again.",
+    "model",
+)
 STREAM_STALENESS_P50 = OF_STREAM.gauge(
     "stream_staleness_p50", "Updates applied since its trainer read the weights; median.", "model"
 )

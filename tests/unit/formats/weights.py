@@ -247,7 +247,7 @@ def write_base(folder: Path, _: Path) -> None:
 
 
 def read_base(folder: Path, _: Path) -> Any:
-    base, found = weight_base.newest(folder)
+    base, found = weight_base.read(weight_base.newest_first(folder)[0])
     return base, [(table, path.name) for table, path in found]
 
 

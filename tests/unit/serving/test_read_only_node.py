@@ -64,7 +64,7 @@ def test_a_node_answers_as_the_reader_does(site: Site, serve):
         site.publish()
         reader.refresh()
         site.assert_served(node)
-    assert node.spec.to_json() == site.model._opened().spec.to_json()
+    assert node.spec.to_json() == site.model._weights.opened().spec.to_json()
     assert node.read({"item": KEYS.reshape(2, 60)}).rows["item"].shape == (2, 60, 3)
     with pytest.raises(ConfigError, match="Tables are"):
         node.read({"price": KEYS})

@@ -88,14 +88,14 @@ def test_a_target_model_keeps_what_its_first_trainer_said(site: Site, tmp_path: 
     """So one of an older version, which said nothing, goes on with initial values."""
     site.put(100)
     fit(site, model_of("initial"))
-    before = site.unit.models["ads"]._store.spec
+    before = site.unit.models["ads"]._weights.opened().spec
     assert "unseen" not in before.to_json()
     tfhybrid.shutdown()
     keras.backend.clear_session()
     tfhybrid.init()
     site.put(100, seed=1)
     fit(site, model_of("zeros"))
-    assert site.unit.models["ads"]._store.spec == before
+    assert site.unit.models["ads"]._weights.opened().spec == before
     site.unit.publishers["ads"].publish()
     reader = Reader(tmp_path / "publications", memory=site.settings.memory)
     reader.refresh()

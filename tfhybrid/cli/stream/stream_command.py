@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfhybrid.cli.stream import publications
+from tfhybrid.cli.stream.journal_command import journal
 from tfhybrid.cli.stream.stream_top import Config, top
 from tfhybrid.cli.terminal.console import show
 from tfhybrid.cli.terminal.help_page import CommandApp
@@ -156,6 +157,7 @@ def _put(provider: Provider, producer: str, number: int, record: Record) -> int:
             time.sleep(_PAUSE_SECONDS)
 
 
+app.command()(journal)
 def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
     """Yields (number of lines, record) of a file.
 

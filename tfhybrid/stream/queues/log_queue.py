@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import fcntl
 import itertools
 import logging
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from typing_extensions import override
 
 from tfhybrid._deprecated import renamed_arguments
-from tfhybrid.core.whole_file import sync, unfinished_of, write_whole
+from tfhybrid.core.whole_file import sync, unfinished_of, write_at, write_whole
 from tfhybrid.errors import (
     ConfigError,
     CorruptFileError,
@@ -97,6 +98,7 @@ class LogQueue(Queue):
         self._cursors: collections.OrderedDict[int, tuple[int, int]] = collections.OrderedDict()
         self._lock: int | None = None
         self._tail: SegmentReader | None = None  # at the end of the queue, if this process writes
+        self._rest = False  # whether a part of a failed write may be behind the end
         if write:
             self._begin_writing()
         elif not self._folder.is_dir():
@@ -122,12 +124,16 @@ class LogQueue(Queue):
                 f"A record must not exceed {log_segment.MAX_BYTES} bytes. Received: {too_long}"
             )
         with self._all_or_none():
+            if self._rest:
+                self._cut_rest(tail)
             try:
-                _write(tail.file, b"".join(frames), tail.byte)
+                write_at(tail.file, b"".join(frames), tail.byte)
                 if self._fsync:
                     os.fdatasync(tail.file)
             except OSError:
-                os.ftruncate(tail.file, tail.byte)
+                self._rest = True
+                with contextlib.suppress(OSError):  # else the next call does it
+                    self._cut_rest(tail)
                 raise
         tail.offset += len(frames)
         tail.byte += sum(map(len, frames))
@@ -293,15 +299,7 @@ class LogQueue(Queue):
 
     def _begin_writing(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._folder / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise NameTakenError(
-                f"Another process writes the queue {self.name}. Stop it, or open the queue for "
-                "reading only"
-            ) from None
+        self._lock = _locked(self._folder)
         for unfinished in self._folder.glob(unfinished_of(Path("*")).name):
             unfinished.unlink()
         segments = self._segments()
@@ -323,6 +321,10 @@ class LogQueue(Queue):
         )
         os.ftruncate(self._files[first], tail.byte)
         os.fsync(self._files[first])
+
+    def _cut_rest(self, tail: SegmentReader) -> None:
+        os.ftruncate(tail.file, tail.byte)
+        self._rest = False
 
     def _begin_segment(self, first: int) -> SegmentReader:
         """Creates a segment, and returns its end. Its file appears with a complete header."""
@@ -346,7 +348,7 @@ class LogQueue(Queue):
                 return
             log_segment.path_of(self._folder, first).unlink()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _all_or_none(self) -> Iterator[None]:
         try:
             yield
@@ -364,9 +366,94 @@ class LogQueue(Queue):
         return self._tail
 
 
-def _write(file: int, content: bytes, byte: int) -> None:
-    view = memoryview(content)
-    while view:
-        written = os.pwrite(file, view, byte)
-        byte += written
-        view = view[written:]
+def cut(folder: Path, offset: int, prepare: Callable[[], None] = lambda: None) -> Path:
+    """Takes the records from an offset on out of a queue, also if some of them are damaged.
+
+    The files that had them are kept in a folder of the queue, whose name begins with `cut-`. The
+    queue then ends before the offset. No process may write the queue.
+
+    Args:
+        folder: Folder of the queue.
+        offset: Offset of the first record to take out.
+        prepare: Function that is called before anything changes, once the cut is known to be
+            possible. Its errors propagate. Default: one that does nothing.
+
+    Returns:
+        The folder with the files.
+
+    Raises:
+        PositionLostError: The queue has no record at the offset, or one before it is damaged.
+        NameTakenError: Another process writes the queue.
+        OSError: A file cannot be read, copied or moved.
+    """
+    lock = _locked(folder)
+    try:
+        firsts = sorted(map(log_segment.first_of, folder.glob(f"*{log_segment.SUFFIX}")))
+        begun = [first for first in firsts if first <= offset]
+        if not begun:
+            raise PositionLostError(
+                f"The queue {folder} can be cut at the offsets from {firsts[:1]}. "
+                f"Received: {offset}"
+            )
+        byte = _byte_of(folder, begun[-1], offset)
+        prepare()
+        removed = folder / f"cut-{offset}-{time.time_ns()}"
+        removed.mkdir()
+        paths = [log_segment.path_of(folder, first) for first in firsts[len(begun) - 1 :]]
+        _take_out(paths, byte, removed)
+        sync(folder)
+        return removed
+    finally:
+        os.close(lock)
+
+
+def _take_out(paths: Sequence[Path], byte: int, removed: Path) -> None:
+    """Moves segments to a folder; the first of them stays, up to a byte, and is copied."""
+    for path in reversed(paths[1:]):  # the last first: a crash leaves a whole queue
+        path.rename(removed / path.name)
+    shutil.copyfile(paths[0], removed / paths[0].name)
+    sync(removed / paths[0].name)
+    _shorten(paths[0], byte)
+
+
+def _shorten(path: Path, byte: int) -> None:
+    """Cuts a segment off at a byte, and writes its header again, which may be damaged."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        os.ftruncate(file, byte)
+        write_at(file, log_segment.header(log_segment.first_of(path)), 0)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _byte_of(folder: Path, first: int, offset: int) -> int:
+    """Returns the byte at which a record begins in the segment that has it."""
+    path = log_segment.path_of(folder, first)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        reader = SegmentReader(file, path, first, log_segment.HEADER_BYTES)
+        while reader.offset < offset and reader.next() is not None:
+            pass
+        if reader.offset < offset or os.fstat(file).st_size <= reader.byte:
+            raise PositionLostError(
+                f"The queue {folder} can be cut only at a record behind whole ones. Received: "
+                f"{offset}; there are whole records until {reader.offset}"
+            )
+        return reader.byte
+    finally:
+        os.close(file)
+
+
+def _locked(folder: Path) -> int:
+    """Returns a descriptor that holds the lock of a queue's writer until it is closed."""
+    lock = os.open(folder / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise NameTakenError(
+            f"Another process writes the queue {folder}. Stop it, or open the queue for reading "
+            "only"
+        ) from None
+    return lock

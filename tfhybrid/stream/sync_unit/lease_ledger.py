@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
-from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease
+from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, Range
 from tfhybrid.stream.weights.weight_base import WeightBase
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -21,6 +21,8 @@ class LeaseLedger:
     Attributes:
         terms: Number of the current provider's term, by queue.
         applied: Ranges whose rows are in the weights, by queue.
+        rows: Number of rows of the updates in the weights, by queue; `None` if it is unknown,
+            because they began with a version of tfhybrid that did not count.
         refused: Number of updates that were refused because of their model or lease.
     """
 
@@ -28,6 +30,7 @@ class LeaseLedger:
         self._model = model
         self.terms: dict[str, int] = {}
         self.applied: dict[str, AppliedRanges] = {}
+        self.rows: dict[str, int] | None = {}
         self._revoked: dict[str, set[int]] = {}
         self.refused = 0
 
@@ -38,6 +41,7 @@ class LeaseLedger:
             base: Metadata of the base, a complete copy of the model on disk.
         """
         self.terms = dict(base.epochs)
+        self.rows = None if base.rows is None else dict(base.rows)
         for queue, (frontier, ranges) in base.done.items():
             self.applied[queue] = AppliedRanges(frontier, ranges)
             self._revoked[queue] = set()
@@ -53,6 +57,16 @@ class LeaseLedger:
         self.terms[queue] = term
         self.applied.setdefault(queue, AppliedRanges(first))
         self._revoked[queue] = set()
+
+    def add(self, update: WeightUpdate) -> None:
+        """Records that an update, whose lease was admitted, is in the weights.
+
+        Args:
+            update: Update from a trainer.
+        """
+        self.applied[update.queue].add(update.range)
+        if self.rows is not None:
+            self.rows[update.queue] = self.rows.get(update.queue, 0) + update.rows
 
     def ranges(self, queue: str) -> AppliedRanges:
         """Returns the ranges of a queue's rows that are in the model's weights.
@@ -84,6 +98,23 @@ class LeaseLedger:
             return True
         self._revoked[queue].add(lease.fence)
         return False
+
+    def check_skip(self, queue: str, span: Range) -> None:
+        """Checks that a range without good rows can be recorded as applied. Changes nothing.
+
+        Args:
+            queue: Name of the queue.
+            span: Range to record.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue, the range is empty, or some
+                of its rows are applied.
+        """
+        if span[0] >= span[1] or self.ranges(queue).overlaps(span):
+            raise LeaseRefusedError(
+                f"Model '{self._model}' can only skip rows that it has not trained. Received: "
+                f"{span} of queue {queue}"
+            )
 
     def admits(self, update: WeightUpdate) -> bool:
         """Checks the lease of an update; returns whether its rows are still to be applied.

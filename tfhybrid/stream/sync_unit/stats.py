@@ -39,6 +39,7 @@ def stream_stats(
 def _of_model(model: TargetModel) -> Iterator[tuple[Metric, float]]:
     yield metrics.STREAM_UPDATES, model.version
     yield metrics.STREAM_REFUSED, model.refused
+    yield metrics.STREAM_SET_ASIDE, len(model.set_aside)
     yield metrics.UNPUBLISHED_ROWS, model.unpublished_rows
     staleness = list(model.staleness)
     if staleness:

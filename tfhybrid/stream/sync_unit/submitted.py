@@ -14,17 +14,22 @@ class Submitted(NamedTuple):
     Attributes:
         update: Update from a trainer.
         record: Result of `update.to_record()`.
+        is_large: Whether the update could make a row overflow. It is then applied alone, after a
+            look at the rows. Default `False`.
     """
 
     update: WeightUpdate
     record: Record
+    is_large: bool = False
 
-    def overlaps(self, other: Submitted) -> bool:
-        """Returns whether the leases of the two updates have rows in common.
+    def excludes(self, earlier: Submitted) -> bool:
+        """Returns whether this update can only be checked after an earlier one is applied.
 
         Args:
-            other: Other update; updates from different queues never overlap.
+            earlier: Other update. Leases of different queues have no rows in common.
         """
-        mine, theirs = self.update, other.update
+        if self.is_large:
+            return True
+        mine, theirs = self.update, earlier.update
         same = mine.queue == theirs.queue
         return same and mine.begin < theirs.end and theirs.begin < mine.end

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import safetensors.numpy
 from typing_extensions import override
 
 from tfhybrid._remote import remote
-from tfhybrid.errors import ConfigError, StreamError, TfhybridError
-from tfhybrid.stream.queues.log_queue import LogQueue
+from tfhybrid.errors import ConfigError, TfhybridError
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
-from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
-from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot, next_history
+from tfhybrid.stream.sync_unit.journal_entries import ModelEntry, SkipEntry, TermEntry
+from tfhybrid.stream.sync_unit.journaled_weights import JournaledWeights
+from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot
 from tfhybrid.stream.sync_unit.submitted import Submitted
-from tfhybrid.stream.weights import weight_base
-from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
+from tfhybrid.stream.weights import update_check, weight_base
+from tfhybrid.stream.weights.first_weights import read_checkpoint
 from tfhybrid.stream.weights.lease import Lease, QueueProgress, TargetWeights
 from tfhybrid.stream.weights.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.observed import Observed
-from tfhybrid.stream.weights.weight_base import WeightBase
-from tfhybrid.stream.weights.weight_store import WeightStore
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 _CURSOR = "publisher"  # name of the cursor that tracks changed rows for publications
@@ -42,7 +38,8 @@ class TargetModel(TargetWeights):
     arrive while others are being written go to disk together (`GroupCommit`). After `kill -9` the
     weights are recovered bit for bit from the last base (a complete copy on disk) and the journal
     after it, which has the updates in the order in which they were applied. So weights and rows
-    always belong together.
+    always belong together. If the last base is damaged, the one before it and its journal give the
+    same weights.
 
     Methods that need weights raise `StreamError` until a trainer has opened the model.
 
@@ -64,7 +61,7 @@ class TargetModel(TargetWeights):
 
     Raises:
         NameTakenError: Another process writes the journal.
-        CorruptFileError: The newest base or the journal is damaged.
+        CorruptFileError: The journal is damaged, or the newest base and what could replace it.
         OutOfSpaceError: Shared memory is full.
         ConfigError: `fsync` has another value.
         OSError: The folder cannot be read or written.
@@ -86,36 +83,40 @@ class TargetModel(TargetWeights):
         self._memory = memory
         self._lock = threading.RLock()
         self._saving = threading.Lock()  # acquired before _lock
-        self._journal = LogQueue(folder / "journal", write=True, fsync=fsync)
-        self._store: WeightStore | None = None
-        self._ledger = LeaseLedger(name)
         self._updates: GroupCommit[Submitted] = GroupCommit(self._lock, self._commit)
         self._saved: dict[str, int] = {}
-        self._history = ""
         self._observed = Observed()
         self._published = published
         self.knows_changes = False
         self.staleness: deque[int] = deque(maxlen=_STALENESS_OF)
+        self._weights = JournaledWeights(name, folder, memory, fsync, self._changed)
         try:
-            self._recover()
+            base = self._weights.recover()
         except BaseException:
             self.close()
             raise
+        if base is not None:
+            self._saved = base.offsets()
 
     @property
     def refused(self) -> int:
         """Number of updates that were refused."""
-        return self._ledger.refused
+        return self._weights.ledger.refused
+
+    @property
+    def set_aside(self) -> dict[int, str]:
+        """Reason for each journal record that was set aside at the start, by its offset."""
+        return self._weights.set_aside
 
     @property
     def version(self) -> int:
         """Number of updates in the weights."""
-        return 0 if self._store is None else self._store.version
+        return 0 if self._weights.store is None else self._weights.store.version
 
     @property
     def is_open(self) -> bool:
         """Whether the model has weights, because a trainer has opened it."""
-        return self._store is not None
+        return self._weights.store is not None
 
     @property
     def unpublished_rows(self) -> int:
@@ -141,59 +142,52 @@ class TargetModel(TargetWeights):
                 `ModelSpec.rows_of_states`. Default: `None`, the optimizer starts fresh.
 
         Raises:
-            ConfigError: The model has another specification, the weights or states do not fit, or a
-                policy names an unknown table.
+            ConfigError: The model has another specification, the store has no such table or
+                optimizer, weights or states do not fit or are not finite, or a policy names an
+                unknown table.
             CheckpointError: The checkpoint cannot be read, or does not fit the model.
             OutOfSpaceError, OSError: Disk or shared memory is full, or a file cannot be written.
         """
-        shapes = [tuple(each.shape) for each in dense]
-        if shapes != spec.shapes:
-            raise ConfigError(f"Dense weights must have shapes {spec.shapes}. Received: {shapes}")
-        shape = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
-        if states is not None and states.shape != shape:
-            raise ConfigError(f"Dense states must have the shape {shape}. Received: {states.shape}")
+        dense = _checked_weights(spec, dense, states)
         spec = spec.with_policies(self._policies)
         with self._lock:
-            if self._store is not None:
-                if self._store.spec.to_json() != spec.with_unseen(self._store.spec).to_json():
+            store = self._weights.store
+            if store is not None:
+                if store.spec.to_json() != spec.with_unseen(store.spec).to_json():
                     raise ConfigError(
-                        f"Model '{self.name}' has the specification {self._store.spec.to_json()}. "
+                        f"Model '{self.name}' has the specification {store.spec.to_json()}. "
                         f"Received: a trainer with {spec.to_json()}"
                     )
-                return
-            if checkpoint is not None:
+            elif checkpoint is None:
+                self._weights.record(ModelEntry(spec, dense))
+            else:
                 first = read_checkpoint(*checkpoint, spec)
-                self._begin_from(spec, dense, dataclasses.replace(first, dense_states=states))
-                return
-            arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
-            attributes = {"kind": "model", "spec": spec.to_json()}
-            self._record(Record(safetensors.numpy.save(arrays), attributes))
+                first = dataclasses.replace(first, dense_states=states)
+                self._weights.begin_from(spec, dense, first)
 
     @override
     @remote
     def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
         with self._lock:
-            term = self._ledger.terms.get(queue, 0) + 1
-            applied = self._ledger.applied.get(queue)
+            term = self._weights.ledger.terms.get(queue, 0) + 1
+            applied = self._weights.ledger.applied.get(queue)
             frontier = first if applied is None else applied.frontier
-            text = json.dumps([queue, term, *frontier])
-            self._record(Record(b"", {"kind": "epoch", "epoch": text}))
-            applied = self._ledger.applied[queue]
+            self._weights.record(TermEntry(queue, term, frontier))
+            applied = self._weights.ledger.applied[queue]
             return QueueProgress(term, applied.frontier, applied.ranges)
 
     @override
     @remote
     def revoke(self, queue: str, lease: Lease) -> bool:
         with self._lock:
-            return self._ledger.revoke(queue, lease)
+            return self._weights.ledger.revoke(queue, lease)
 
     @override
     @remote
     def skip(self, queue: str, lease: Lease) -> None:
         with self._lock:
-            if not self._ledger.ranges(queue).covers(lease.range):
-                text = json.dumps([queue, *lease.begin, *lease.end])
-                self._record(Record(b"", {"kind": "passed", "range": text}))
+            if not self._weights.ledger.ranges(queue).covers(lease.range):
+                self._weights.record(SkipEntry(queue, *lease.range))
 
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:
         """Applies an update, unless the weights contain its rows: calling it again is harmless.
@@ -208,12 +202,13 @@ class TargetModel(TargetWeights):
 
         Raises:
             LeaseRefusedError: The update is for another model, or its lease has ended.
-            ConfigError: The update lacks a table of the model or a learning rate, or has other dims
-                or a value that is not finite.
+            ConfigError: The update lacks a table of the model or a learning rate, has other dims or
+                types, or a row would not stay finite.
+            DataError: A field of the update has another type or an impossible value.
             OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
             StreamError: No trainer has opened the model yet.
         """
-        return self._submit(Submitted(update, update.to_record()))
+        return self._submit(update, update.to_record())
 
     @remote
     def apply_record(self, record: Record) -> tuple[int, bool]:
@@ -228,15 +223,20 @@ class TargetModel(TargetWeights):
             The version of the weights, and whether the update was new.
 
         Raises:
-            DataError: The record is not an update.
+            DataError: The record is not an update, or as in `apply`.
             LeaseRefusedError, ConfigError, OutOfSpaceError, StreamError: As in `apply`.
         """
         # A trainer must not choose the kind of a journal's record.
         record = dataclasses.replace(record, attributes={**record.attributes, "kind": "update"})
-        return self._submit(Submitted(WeightUpdate.from_record(record), record))
+        return self._submit(WeightUpdate.from_record(record), record)
 
-    def _submit(self, submitted: Submitted) -> tuple[int, bool]:
-        version, new = self._updates.submit(submitted)
+    def _submit(self, update: WeightUpdate, record: Record) -> tuple[int, bool]:
+        """Checks an update as far as no other update matters, without the lock, and commits it."""
+        spec = self._weights.opened().spec
+        update_check.check_fields(update)
+        update_check.check_shapes(spec, update)
+        is_large = update_check.check_numbers(spec, update)
+        version, new = self._updates.submit(Submitted(update, record, is_large))
         return int(version), bool(new)
 
     @remote
@@ -250,12 +250,13 @@ class TargetModel(TargetWeights):
             StreamError: No trainer has opened the model yet.
             KeyError: There is no such table.
         """
-        return self._opened().read(keys)
+        return self._weights.opened().read(keys)
 
     @remote
     def save(self) -> Path:
-        """Writes a base, a copy of the whole model on disk; removes older bases and old records.
+        """Writes a base, a copy of the whole model on disk.
 
+        Keeps the base before it, with the journal after that one, and removes what is older.
         Updates may be applied meanwhile. Waits for another save or a publication to end.
 
         Returns:
@@ -270,49 +271,20 @@ class TargetModel(TargetWeights):
             return self._save()
 
     def _save(self) -> Path:
-        store = self._opened()
+        store = self._weights.opened()
         with contextlib.ExitStack() as stack:
             with self._lock:
-                base = self._base_of(store)
+                base = self._weights.base_of(store)
                 frozen = stack.enter_context(store.frozen())
             folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
+        older = [each for each in weight_base.newest_first(self._folder) if each.name < folder.name]
         with self._lock:
-            self._journal.forget_before(base.journal)
             self._saved = base.offsets()
-        weight_base.remove_older(self._folder, folder)
+            if older:
+                self._weights.forget_before(weight_base.journal_of(older[0]))
+        if older:
+            weight_base.remove_older(self._folder, older[0])
         return folder
-
-    def _base_of(self, store: WeightStore) -> WeightBase:
-        return WeightBase(
-            store.spec.to_json(),
-            store.version,
-            self._journal.end(),
-            dict(self._ledger.terms),
-            {queue: (each.frontier, each.ranges) for queue, each in self._ledger.applied.items()},
-            dict(store.optimizer_starts),
-            self._history,
-            store.event_time,
-        )
-
-    def _begin_from(
-        self, spec: ModelSpec, dense: Sequence[np.ndarray], first: FirstWeights
-    ) -> None:
-        """Creates the weights from a checkpoint and writes a base; the journal needs no record."""
-        store = WeightStore(spec, self._memory, self.name)
-        try:
-            dense = [np.asarray(each, np.float32) for each in dense]
-            store.set_dense(dense, first.dense_states)
-            store.load_checkpoint(first)
-            attributes = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
-            self._history = next_history("", Record(b"", attributes))
-            base = self._base_of(store)
-            with store.frozen() as frozen:
-                weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
-        except BaseException:
-            store.close()
-            raise
-        self._store = store
-        self._meet_published()
 
     @contextlib.contextmanager
     def publishing(self, *, only_changed: bool) -> Iterator[WeightSnapshot]:
@@ -333,14 +305,16 @@ class TargetModel(TargetWeights):
         """
         with self._saving, contextlib.ExitStack() as stack:
             with self._lock:
-                store = self._opened()
+                store = self._weights.opened()
                 frozen = stack.enter_context(
                     store.frozen(_CURSOR, only_changed=only_changed and self.knows_changes)
                 )
                 if not self.knows_changes:
                     store.track_changes(_CURSOR)
                 observed, self._observed = self._observed, Observed()
-                snapshot = WeightSnapshot(store, frozen, store.version, self._history, observed)
+                snapshot = WeightSnapshot(
+                    store, frozen, store.version, self._weights.history, observed
+                )
             try:
                 yield snapshot
             except BaseException:
@@ -362,7 +336,7 @@ class TargetModel(TargetWeights):
             StreamError: No trainer has opened the model yet.
         """
         with self._lock:
-            return self._opened().digests()
+            return self._weights.opened().digests()
 
     @remote
     def saved(self) -> dict[str, int]:
@@ -383,34 +357,12 @@ class TargetModel(TargetWeights):
         with self._lock:
             return {
                 queue: (each.frontier, len(each.ranges))
-                for queue, each in self._ledger.applied.items()
+                for queue, each in self._weights.ledger.applied.items()
             }
 
     def close(self) -> None:
         """Frees memory and files. No other method may be called afterwards."""
-        self._journal.close()
-        if self._store is not None:
-            self._store.close()
-
-    def _recover(self) -> None:
-        newest = weight_base.newest(self._folder)
-        offset = self._journal.begin()
-        if newest is not None:
-            base, files = newest
-            self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
-            self._store.load(files, base)
-            self._history = base.history
-            self._saved = base.offsets()
-            self._meet_published()
-            self._ledger.load(base)
-            offset = base.journal
-        while True:
-            piece = self._journal.read(offset)
-            for _, record in piece.records:
-                self._replay(record)
-            if piece.next_offset == offset:
-                return
-            offset = piece.next_offset
+        self._weights.close()
 
     def _commit(self, tickets: Sequence[Ticket[Submitted]]) -> None:
         """Applies updates in groups without overlapping ranges, each with one journal write."""
@@ -418,10 +370,10 @@ class TargetModel(TargetWeights):
         while rest:
             group: list[Ticket[Submitted]] = []
             rows: Counter[str] = Counter()
-            while rest and not any(rest[0].item.overlaps(each.item) for each in group):
+            while rest and not any(rest[0].item.excludes(each.item) for each in group):
                 ticket = rest.pop(0)
                 try:
-                    new = self._admit(ticket.item.update, rows)
+                    new = self._admit(ticket.item, rows)
                 except TfhybridError as error:
                     ticket.fail(error)
                     continue
@@ -431,70 +383,56 @@ class TargetModel(TargetWeights):
                     ticket.succeed((self.version, False))
             if not group:
                 continue
-            self._journal.append([ticket.item.record for ticket in group])
+            self._weights.write_updates([ticket.item for ticket in group])
             for ticket in group:
                 self.staleness.append(self.version - ticket.item.update.version)
-                self._replay_update(*ticket.item)
+                self._weights.apply(ticket.item)
                 ticket.succeed((self.version, True))
 
-    def _admit(self, update: WeightUpdate, rows: Counter[str]) -> bool:
-        """Checks an update and reserves space for it; returns whether it is new.
+    def _admit(self, submitted: Submitted, rows: Counter[str]) -> bool:
+        """Checks an update's lease and reserves space for it; returns whether it is new.
 
         Args:
-            update: Update from a trainer.
+            submitted: Update from a trainer, whose arrays are checked already.
             rows: Number of rows in the group's earlier updates, by table; this one's are added.
         """
-        store = self._opened()
-        if not self._ledger.admits(update):
+        store, update = self._weights.opened(), submitted.update
+        if not self._weights.ledger.admits(update):
             return False
-        store.check(update.keys, update.values, update.rates)
+        if submitted.is_large:
+            update_check.check_sums(
+                store.spec, update, lambda name, keys: store.read({name: keys})[0][name]
+            )
         counts = {name: len(keys) for name, keys in update.keys.items()}
         store.reserve({name: rows[name] + count for name, count in counts.items()})
         rows.update(counts)
         return True
 
-    def _record(self, record: Record) -> None:
-        self._journal.append([record])
-        self._replay(record)
-
-    def _replay(self, record: Record) -> None:
-        """Applies a record of the journal: after it is written, and again in recovery."""
-        kind = record.attributes["kind"]
-        if kind == "model":
-            spec = ModelSpec.from_json(record.attributes["spec"])
-            self._store = WeightStore(spec, self._memory, self.name)
-            if spec.shapes:
-                arrays = safetensors.numpy.load(record.payload)
-                self._store.set_dense([arrays[str(i)] for i in range(len(spec.shapes))])
-            self._history = next_history("", record)
-            self._meet_published()
-        elif kind == "epoch":
-            queue, term, *frontier = json.loads(record.attributes["epoch"])
-            self._ledger.start_term(queue, term, QueuePosition(*frontier))
-        elif kind == "passed":
-            queue, *numbers = json.loads(record.attributes["range"])
-            self._ledger.applied[queue].add(
-                (QueuePosition(*numbers[:2]), QueuePosition(*numbers[2:]))
-            )
-        else:
-            self._replay_update(WeightUpdate.from_record(record), record)
-
-    def _replay_update(self, update: WeightUpdate, record: Record) -> None:
-        store = self._opened()
-        store.apply(update.keys, update.values, update.rates, update.rows, update.event_time)
-        self._ledger.applied[update.queue].add(update.range)
-        self._history = next_history(self._history, record)
-        self._observed += Observed.from_json(update.observed, update.rows)
+    def _changed(self, update: WeightUpdate | None) -> None:
+        """Adds what an update has observed; `None` if the weights were created."""
+        if update is not None:
+            self._observed += Observed.from_json(update.observed, update.rows)
         self._meet_published()
 
     def _meet_published(self) -> None:
         """Starts to track changes if the weights are those of the last publication."""
-        if self._published == (self.version, self._history):
-            self._opened().track_changes(_CURSOR)
+        if self._published == (self.version, self._weights.history):
+            self._weights.opened().track_changes(_CURSOR)
             self._observed = Observed()
             self.knows_changes = True
 
-    def _opened(self) -> WeightStore:
-        if self._store is None:
-            raise StreamError(f"Model '{self.name}' has no weights yet: start a trainer first")
-        return self._store
+
+def _checked_weights(
+    spec: ModelSpec, dense: Sequence[np.ndarray], states: np.ndarray | None
+) -> list[np.ndarray]:
+    """Returns dense weights as float32, if they and their optimizer's states can begin a model."""
+    shapes = [tuple(each.shape) for each in dense]
+    if shapes != spec.shapes:
+        raise ConfigError(f"Dense weights must have shapes {spec.shapes}. Received: {shapes}")
+    shape = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
+    if states is not None and states.shape != shape:
+        raise ConfigError(f"Dense states must have the shape {shape}. Received: {states.shape}")
+    weights = [np.asarray(each, np.float32) for each in dense]
+    if not all(np.isfinite(each).all() for each in [*weights, *(() if states is None else states)]):
+        raise ConfigError("Dense weights and states must be finite. Received: some that are not")
+    return weights

@@ -62,7 +62,8 @@ def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
         in the checkpoint.
 
     Raises:
-        CheckpointError: The checkpoint is missing or damaged, or does not fit the model.
+        CheckpointError: The checkpoint is missing or damaged, does not fit the model, or has a
+            value that is not finite.
         OSError: The directory cannot be read.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
@@ -83,6 +84,8 @@ def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
             RowBlock(rows.keys, rows.embeddings, rows.states if same_optimizer else None)
             for rows in stored.rows(name)
         ]
+        for block in blocks:
+            _check_finite(name, block, directory)
         updates = entry.version - entry.optimizer_start if same_optimizer else 0
         tables[name] = FirstRows(blocks, max(manifest.step - updates, 0))
     return FirstWeights(manifest.step, tables)
@@ -104,6 +107,20 @@ def _check(manifest: Manifest, spec: ModelSpec, directory: str) -> None:
                 "The sync unit reads only tables without history and decay. Table '"
                 f"{name}' must have the dim, initializer, history and decay {expected}. "
                 f"Received: {saved} in {directory}"
+            )
+
+
+def _check_finite(table: str, block: RowBlock, directory: str) -> None:
+    for array in (block.embeddings, block.states):
+        if array is None or not array.size:
+            continue
+        finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise CheckpointError(
+                "Rows and optimizer states must be finite, so that a stream can go on from them. "
+                f"Received: key {int(block.keys[row])} of table '{table}' in {directory} has "
+                f"{array[row]}"
             )
 
 

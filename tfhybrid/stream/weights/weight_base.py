@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.core.frozen_table import TableFile
+from tfhybrid.core.whole_file import sync
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import checked_json
 from tfhybrid.stream.weights.lease import Range
@@ -37,6 +38,8 @@ class WeightBase:
             Default: empty, for bases of older versions of tfhybrid.
         event_time: Latest event time of all updates, in seconds since 1970. Default: `None`, no
             update had one.
+        rows: Number of rows of the updates in the weights, by queue. Default: `None`, unknown, for
+            bases of older versions of tfhybrid.
     """
 
     spec: str
@@ -47,6 +50,7 @@ class WeightBase:
     optimizer_starts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     history: str = ""
     event_time: int | None = None
+    rows: Mapping[str, int] | None = None
 
     def offsets(self) -> dict[str, int]:
         """Returns the record offset before which all rows are in the weights, by queue name."""
@@ -72,30 +76,43 @@ def write(
     Raises:
         OSError: A file cannot be written. Errors of `write_tables` propagate, too.
     """
-    path = folder / f"base-{base.journal:020d}"
+    path = folder / name_of(base.journal)
     if not path.exists():
         with storage.appearing(path) as unfinished:
             files = [(table, name, file.crc32c) for table, name, file in write_tables(unfinished)]
-            content, _ = checked_json.encoded({**dataclasses.asdict(base), "files": files})
+            fields = {**dataclasses.asdict(base), "files": files}
+            if base.rows is None:
+                del fields["rows"]
+            content, _ = checked_json.encoded(fields)
             (unfinished / _MANIFEST).write_bytes(content)
     return path
 
 
-def newest(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]] | None:
-    """Reads the metadata of the newest base of a target model; checks the checksums of its files.
+def name_of(journal: int) -> str:
+    """Returns the name of a base's folder.
+
+    Args:
+        journal: Offset of the first journal record that the base does not contain.
+    """
+    return f"base-{journal:020d}"
+
+
+def journal_of(base: Path) -> int:
+    """Returns the offset of the first journal record that a base does not contain, from its name.
+
+    Args:
+        base: Folder of the base.
+    """
+    return int(base.name.removeprefix("base-"))
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """Returns the folders of the bases of a target model, from the newest to the oldest.
 
     Args:
         folder: Folder of the target model.
-
-    Returns:
-        The metadata, and the table and path of each file; `None` if there is no base.
-
-    Raises:
-        CorruptFileError: The newest base is damaged.
-        OSError: A file cannot be read.
     """
-    bases = sorted(folder.glob("base-*"))
-    return read(bases[-1]) if bases else None
+    return sorted(folder.glob("base-*"), reverse=True)
 
 
 def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
@@ -111,11 +128,30 @@ def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
         CorruptFileError: The base is damaged.
         OSError: A file cannot be read.
     """
-    fields, _ = checked_json.read(folder / _MANIFEST)
+    base, listed = _described(folder)
     files = []
-    for table, name, checksum in fields.pop("files"):
+    for table, name, checksum in listed:
         checked_json.check(folder / name, checksum)
         files.append((table, folder / name))
+    return base, files
+
+
+def read_metadata(folder: Path) -> WeightBase:
+    """Reads the metadata of a base, without a look at its other files.
+
+    Args:
+        folder: Folder of the base.
+
+    Raises:
+        CorruptFileError: The metadata are damaged.
+        OSError: The file cannot be read.
+    """
+    return _described(folder)[0]
+
+
+def _described(folder: Path) -> tuple[WeightBase, list[tuple[str, str, int]]]:
+    fields, _ = checked_json.read(folder / _MANIFEST)
+    files = fields.pop("files")
     fields["done"] = {
         queue: (
             QueuePosition(*frontier),
@@ -124,6 +160,27 @@ def read(folder: Path) -> tuple[WeightBase, list[tuple[str, Path]]]:
         for queue, (frontier, ranges) in fields["done"].items()
     }
     return WeightBase(**fields), files
+
+
+def move_aside(base: Path, reason: str = "damaged") -> Path:
+    """Renames a base, so that it is none any more; replaces what was moved there before.
+
+    Args:
+        base: Folder of the base.
+        reason: Word that the new name begins with. Default `"damaged"`.
+
+    Returns:
+        The new path.
+
+    Raises:
+        OSError: The base cannot be renamed.
+    """
+    moved = base.with_name(f"{reason}-{base.name}")
+    if moved.exists():
+        shutil.rmtree(moved)
+    base.rename(moved)
+    sync(moved.parent)
+    return moved
 
 
 def remove_older(folder: Path, kept: Path) -> None:

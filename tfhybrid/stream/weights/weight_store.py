@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from tfhybrid.core import native
 from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.errors import ConfigError
 from tfhybrid.store import FrozenTable, RowBlock, TableFile, TableWriter
 from tfhybrid.stream.weights.first_weights import FirstWeights
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec
@@ -40,6 +38,7 @@ class WeightStore(TableSet):
             `WeightBase.optimizer_starts`.
 
     Raises:
+        ConfigError: The store has no such tables or optimizers.
         OutOfSpaceError: Shared memory is full.
         NameTakenError: A store of that model is open in this process.
         OSError: The directory cannot be made.
@@ -51,13 +50,20 @@ class WeightStore(TableSet):
         self._tables = spec.all_tables
         self._stored = spec.stored_tables
         self.create_store(directory, f"sync-{name}-{os.getpid()}", f"sync unit of {name}")
-        for table, each in self._tables.items():
-            self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed, each.policy))
-            self.engine.set_optimizer(table, **each.settings)
-        self._update = self.engine.open_update("sync", self.dims, UpdateChoices(reduction="sum"))
+        try:
+            self._open_tables()
+        except BaseException:
+            self.close()
+            raise
         self.version = 0
         self.event_time: int | None = None
         self.optimizer_starts: dict[str, int] = {}
+
+    def _open_tables(self) -> None:
+        for table, of in self._tables.items():
+            self.open_table(OpenedTable(table, of.dim, of.initializer, self.spec.seed, of.policy))
+            self.engine.set_optimizer(table, **of.settings)
+        self._update = self.engine.open_update("sync", self.dims, UpdateChoices(reduction="sum"))
 
     def set_dense(self, weights: list[np.ndarray], states: np.ndarray | None = None) -> None:
         """Writes the initial dense weights, and the states of their optimizer.
@@ -74,50 +80,6 @@ class WeightStore(TableSet):
         for table, (keys, rows) in self.spec.rows_of(weights).items():
             block = RowBlock(keys, rows, states if table == DENSE_TABLE else None)
             self._writer(table).write_rows(block)
-
-    def check(
-        self,
-        keys: Mapping[str, np.ndarray],
-        values: Mapping[str, np.ndarray],
-        rates: Mapping[str, float],
-    ) -> None:
-        """Checks an update before it is applied. Changes nothing.
-
-        Args:
-            keys: Keys by table, as `WeightUpdate.keys`.
-            values: Values by table, as `WeightUpdate.values`.
-            rates: Learning rates by table, as `WeightUpdate.rates`.
-
-        Raises:
-            ConfigError: The update lacks a table of the model or has other dims, a value is not
-                finite, or a table with an optimizer has no finite learning rate.
-        """
-        missing = [
-            name
-            for name, spec in self._tables.items()
-            if not spec.adds and not math.isfinite(rates.get(name, math.nan))
-        ]
-        if missing:
-            raise ConfigError(
-                "An update must have a finite learning rate for each table with an optimizer, but "
-                f"has none for {missing}. Received: {dict(rates)}"
-            )
-        counts = {name: keys[name].shape[0] for name in keys}
-        for name, spec in self._tables.items():
-            shape = (counts.get(name, 0), spec.dim)
-            value = values.get(name)
-            if name not in counts or value is None or value.shape != shape:
-                raise ConfigError(
-                    "An update must have keys [n] and values [n, dim] of each table, with the dims "
-                    f"{self.dims}. Received: values of the shapes "
-                    f"{ {each: array.shape for each, array in values.items()} }"
-                )
-            if not np.isfinite(value).all():
-                row = int(np.flatnonzero(~np.isfinite(value).all(axis=1))[0])
-                raise ConfigError(
-                    "The values of an update must be finite. Received: key "
-                    f"{int(keys[name][row])} of table '{name}' has {value[row]}"
-                )
 
     def reserve(self, rows: Mapping[str, int]) -> None:
         """Reserves space for new rows, so that applying updates cannot fail.
@@ -143,8 +105,8 @@ class WeightStore(TableSet):
         """Applies an update: adds deltas, or runs the tables' optimizers on gradients.
 
         Tables then evict rows. Eviction by event time uses the latest event time of all updates, so
-        a late update does not turn the clock back. Call `check` and `reserve` before, so that
-        this cannot fail. Waits until the update is applied.
+        a late update does not turn the clock back. Call `update_check.check_shapes` and `reserve`
+        before, so that this cannot fail. Waits until the update is applied.
 
         Args:
             keys: Keys by table, as `WeightUpdate.keys`.

@@ -59,8 +59,9 @@ class WeightUpdate:
 
     def to_record(self) -> Record:
         """Returns the update as a record, for the journal and for messages."""
-        arrays = {f"keys/{name}": np.ascontiguousarray(k) for name, k in self.keys.items()}
-        arrays |= {f"values/{name}": np.ascontiguousarray(v) for name, v in self.values.items()}
+        # `np.ascontiguousarray` would turn a scalar into an array of one.
+        arrays = {f"keys/{name}": np.asarray(k, order="C") for name, k in self.keys.items()}
+        arrays |= {f"values/{name}": np.asarray(v, order="C") for name, v in self.values.items()}
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

@@ -27,8 +27,7 @@ def test_bases_come_by_the_clock_and_at_the_end(tmp_path: Path, shm_directory: P
     model.apply(lease_update(1))
     digests, version = model.digests(), model.version
     unit.close()
-    assert len(bases(tmp_path)) == 1
-    assert bases(tmp_path) != first
+    assert bases(tmp_path)[:-1] == first  # one is kept, in case that the new one is damaged
     again = SyncUnit(["ads"], tmp_path, shm_directory)
     assert (again.models["ads"].digests(), again.models["ads"].version) == (digests, version)
     again.close()
