@@ -163,6 +163,14 @@ STREAM_STALENESS_P99 = OF_STREAM.gauge(
 STREAM_LAG = OF_STREAM.gauge(
     "stream_lag_records", "Records not yet leased to a trainer, by MODEL/QUEUE.", "queue"
 )
+STREAM_BAD_ROWS = OF_STREAM.gauge(
+    "stream_bad_rows", "Bad rows in the provider's file, and rows of leases set aside."
+)
+STREAM_ASIDE_ROWS = OF_STREAM.gauge(
+    "stream_set_aside_rows",
+    "Rows of a lease set aside because trainers died under it, by MODEL/QUEUE[BEGIN,END).",
+    "lease",
+)
 UNPUBLISHED_ROWS = OF_STREAM.gauge(
     "unpublished_rows", "Rows trained since the last publication.", "model"
 )

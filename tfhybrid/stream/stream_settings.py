@@ -24,6 +24,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import NumberedWriter
 from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommitter
@@ -59,6 +60,8 @@ class StreamSettings:
         on_lost: Behavior if retention has removed rows that were not read: `"raise"`, or `"skip"`
             to read from the oldest record that is kept. Default `"raise"`.
         bad_rows: Maximum number of bad rows. One more stops the stream. Default 1000.
+        max_deaths: Number of trainers that may die under a lease: with this one, its rows are set
+            aside until `tfhybrid stream retry`. `None`: they are always leased again. Default 3.
         own: Name of the queue of each trainer that requests its own, by name of the trainer.
             Default none.
         memory: Directory in shared memory for the stores. Default `/dev/shm`.
@@ -88,6 +91,7 @@ class StreamSettings:
     max_behind: int | None = None
     on_lost: str = "raise"
     bad_rows: int = 1000
+    max_deaths: int | None = 3
     own: Mapping[str, str] = dataclasses.field(default_factory=dict)
     memory: str = "/dev/shm"
     fsync: str = "always"
@@ -144,6 +148,8 @@ class StreamSettings:
                 raise ValueError(
                     f"save_seconds must be positive. Received: {settings.save_seconds}"
                 )
+            if settings.max_deaths is not None and settings.max_deaths < 1:
+                raise ValueError(f"max_deaths must be positive. Received: {settings.max_deaths}")
             assert settings.native_policies is not None
             for name, role in settings.trainers.items():
                 read_role(file, role, "trainers", name)
@@ -342,14 +348,15 @@ class StreamSettings:
             StreamError: A queue cannot be opened, or the sync unit does not answer within 120 s.
             ConfigError: A setting is not valid, or the token file cannot be read.
             NameTakenError: Another process writes a queue.
-            CorruptFileError: A queue or the file of bad rows is damaged.
+            CorruptFileError: A queue is damaged.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
             OutOfSpaceError: The sync unit cannot write its journal.
-            OSError: A file of a queue, or the file of bad rows, cannot be opened.
+            OSError: A file of a queue, of bad rows or of leases set aside cannot be opened.
         """
         routes = Routes(**self.routes)
         folder = Path(self.folder)
         letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
+        aside = SetAside(folder / "set-aside.json", self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         queues = {}
         for name in dict.fromkeys(routes.queues.values()):
@@ -364,6 +371,7 @@ class StreamSettings:
                 staleness=self.staleness,
                 seconds=self.expires_seconds,
                 max_behind=self.max_behind,
+                aside=aside,
             )
         return Provider(
             queues,

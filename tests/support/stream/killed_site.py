@@ -23,6 +23,7 @@ from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import call_on, call_to
 from tfhybrid.serving import Reader
 from tfhybrid.serving.read_only_node import ReadOnlyNode
+from tfhybrid.stream.audit import audit
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.target_model import TargetModel
@@ -203,11 +204,16 @@ def _assert_trained(site: Site, items: int) -> None:
     counts = np.zeros(items)
     while counts.sum() < items:
         site.check()
+        assert [each.missing for each in audit(settings)] == [0, 0]
         time.sleep(0.2)
         counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
     time.sleep(2.0)  # whatever expires meanwhile must not come twice
     counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
     np.testing.assert_array_equal(counts, np.ones(items))
+    accounts = audit(settings)
+    assert [each.missing for each in accounts] == [0, 0]
+    assert sum(each.put for each in accounts) == items
+    assert sum(each.trained for each in accounts) == items
 
 
 def _assert_published(reader: Reader, items: int) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfhybrid.cli.stream import publications
-from tfhybrid.cli.stream.journal_command import journal
+from tfhybrid.cli.stream.audit_command import audit
+from tfhybrid.cli.stream.journal_command import Model, journal
 from tfhybrid.cli.stream.stream_top import Config, top
 from tfhybrid.cli.terminal.console import show
 from tfhybrid.cli.terminal.help_page import CommandApp
@@ -137,10 +138,28 @@ def feed(
         typer.echo(f"{file}: {new} new rows")
 
 
+@app.command()
+def retry(config: Config, model: Model) -> None:
+    """Put rows that were set aside back at the head of their queues.
+
+    They are those of leases under which as many trainers have died as `max_deaths:` in FILE says.
+    `tfhybrid stream top` names them.
+
+    $ tfhybrid stream retry stream.yaml ctr
+    """
+    from tfhybrid.stream.stream_settings import StreamSettings
+
+    rows = StreamSettings.read(config).remote_provider("retry").retry(model)
+    for queue, count in rows.items():
+        typer.echo(f"{model}: {count} rows of queue {queue} are leased again")
+
+
 app.command()(publications.publish)
 app.command()(publications.rollback)
 app.command()(publications.serve)
 app.command()(publications.export)
+app.command()(audit)
+app.command()(journal)
 app.command()(top)
 
 
@@ -157,7 +176,6 @@ def _put(provider: Provider, producer: str, number: int, record: Record) -> int:
             time.sleep(_PAUSE_SECONDS)
 
 
-app.command()(journal)
 def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
     """Yields (number of lines, record) of a file.
 

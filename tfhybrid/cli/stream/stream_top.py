@@ -63,7 +63,11 @@ class Processes:
         self._provider = client(Provider, remote(settings.provider, "provider"))
         nodes = [client(ReadOnlyNode, remote(each, "read-only node")) for each in readers]
         unit = client(SyncUnit, remote(settings.sync, "sync unit"))
-        self._stats: list[Stats] = [unit.stats, *(node.stats for node in nodes)]
+        self._stats: list[Stats] = [
+            self._provider.stats,
+            unit.stats,
+            *(node.stats for node in nodes),
+        ]
 
     def answers(self) -> StreamAnswers:
         """Returns the metrics of all processes of the stream that answer."""

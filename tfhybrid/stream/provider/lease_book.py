@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.queues.queue import QueuePosition
@@ -15,11 +16,18 @@ from tfhybrid.stream.weights.lease import Lease, Range
 Cut = Callable[[QueuePosition, int, QueuePosition | None], tuple[QueuePosition, int] | None]
 
 
+class _Returned(NamedTuple):
+    begin: QueuePosition
+    end: QueuePosition
+    died: tuple[str, ...]  # trainers that have died under these rows
+
+
 @dataclasses.dataclass
 class _Open:
     lease: Lease
     expires: float
     done_before: int  # number of leases finished before this one was granted
+    died: tuple[str, ...]  # trainers that have died under its rows before it was granted
 
 
 class LeaseBook:
@@ -29,8 +37,9 @@ class LeaseBook:
     the model's weights; a fence is the number of a lease, which only grows.
 
     Not thread-safe: the caller locks, and passes the time. `finish` ends a lease whose update is in
-    the weights; `give_back` ends one whose update never will be, and returns its rows. An expired
-    lease stays open until the caller knows which.
+    the weights; `give_back` ends one whose update never will be, and returns its rows; `remove`
+    ends one whose rows must not be leased again. An expired lease stays open until the caller knows
+    which.
 
     Args:
         begin: Position of the first row never leased.
@@ -51,7 +60,7 @@ class LeaseBook:
         seconds: float = 60.0,
     ) -> None:
         self._next = begin
-        self._returned = sorted(returned)
+        self._returned = [_Returned(*each, ()) for each in sorted(returned)]
         self._fence = fence
         self._staleness = staleness
         self._seconds = seconds
@@ -61,7 +70,7 @@ class LeaseBook:
     @property
     def head(self) -> QueuePosition:
         """Position of the first row that is neither leased nor in the weights."""
-        return self._returned[0][0] if self._returned else self._next
+        return self._returned[0].begin if self._returned else self._next
 
     @property
     def open(self) -> list[Lease]:
@@ -95,7 +104,10 @@ class LeaseBook:
         """
         if not self.may_grant():
             return None
-        begin, limit = self._returned[0] if self._returned else (self._next, None)
+        died: tuple[str, ...] = ()
+        begin, limit = self._next, None
+        if self._returned:
+            begin, limit, died = self._returned[0]
         part = cut(begin, rows, limit)
         if part is None:
             return None
@@ -103,12 +115,12 @@ class LeaseBook:
         if limit is None:
             self._next = end
         elif end < limit:
-            self._returned[0] = end, limit
+            self._returned[0] = _Returned(end, limit, died)
         else:
             self._returned.pop(0)
         lease = Lease(self._fence, holder, begin, end, count)
         self._fence += 1
-        self._open[lease.fence] = _Open(lease, now + self._seconds, self._done)
+        self._open[lease.fence] = _Open(lease, now + self._seconds, self._done, died)
         return lease
 
     def renew(self, fence: int, holder: str, now: float) -> None:
@@ -156,14 +168,41 @@ class LeaseBook:
         if self._open.pop(fence, None) is not None:
             self._done += 1
 
-    def give_back(self, fence: int) -> None:
+    def died(self, fence: int) -> tuple[str, ...]:
+        """Returns the trainers that have died under the rows of an open lease, its holder last.
+
+        Args:
+            fence: Fence of the lease, whose holder counts as dead.
+        """
+        entry = self._open[fence]
+        return (*entry.died, entry.lease.holder)
+
+    def give_back(self, fence: int, *, died: bool = False) -> None:
         """Ends a lease whose update will never be in the weights, and returns its rows to the head.
 
         Does nothing if the lease has ended already.
 
         Args:
             fence: Fence of the lease.
+            died: Whether its holder has died, which its rows remember. Default `False`.
         """
-        entry = self._open.pop(fence, None)
-        if entry is not None:
-            bisect.insort(self._returned, entry.lease.range)
+        if fence in self._open:
+            trainers = self.died(fence) if died else self._open[fence].died
+            self.put_back(self._open.pop(fence).lease.range, trainers)
+
+    def remove(self, fence: int) -> None:
+        """Ends an open lease whose rows are not leased again until `put_back`.
+
+        Args:
+            fence: Fence of the lease.
+        """
+        del self._open[fence]
+
+    def put_back(self, span: Range, died: tuple[str, ...] = ()) -> None:
+        """Returns rows that are neither leased nor in the weights to the head.
+
+        Args:
+            span: Range of the rows.
+            died: Trainers that have died under them. Default none.
+        """
+        bisect.insort(self._returned, _Returned(*span, died))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tfhybrid._remote import remote
 from tfhybrid.errors import LeaseRefusedError, StreamError
+from tfhybrid.monitoring import metrics
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
@@ -330,6 +331,38 @@ class Provider:
             StreamError: A queue cannot be reached.
         """
         return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
+
+    @remote
+    def retry(self, model: str) -> dict[str, int]:
+        """Gives the leases of a model out again that were set aside.
+
+        Returns:
+            Number of rows by the name of the queue.
+
+        Raises:
+            LeaseRefusedError: There is no such model.
+        """
+        return {name: self._queues[name].retry(model) for name in self._routes.queues_of(model)}
+
+    @remote
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Returns the metrics of bad rows, and of leases that were set aside.
+
+        Returns:
+            Values by the name of the metric and the label, which is the name of a lease.
+
+        Raises:
+            StreamError: The provider cannot be reached.
+        """
+        aside = {
+            each.name: float(each.rows)
+            for queue in self._queues.values()
+            for each in queue.set_aside
+        }
+        bad = self._letters.count + sum(aside.values())
+        return metrics.as_dict(
+            [(metrics.STREAM_BAD_ROWS, {"": bad}), (metrics.STREAM_ASIDE_ROWS, aside)]
+        )
 
     def close(self) -> None:
         """Closes the queues. No other method may be called afterwards.

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.stream.provider.lease_book import LeaseBook
+from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
 from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
@@ -30,6 +31,7 @@ class ServedQueue:
         seconds: Lifetime of a lease that is not renewed, in seconds.
         max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
             Default unlimited.
+        aside: Leases that were set aside, also of other queues. Default: none ever is.
 
     Raises:
         ConfigError: `max_behind` is not positive.
@@ -47,6 +49,7 @@ class ServedQueue:
         staleness: int | None,
         seconds: float,
         max_behind: int | None = None,
+        aside: SetAside | None = None,
     ) -> None:
         if max_behind is not None and max_behind < 1:
             raise ConfigError(f"max_behind must be at least 1. Received: {max_behind}")
@@ -55,11 +58,13 @@ class ServedQueue:
         self._reader = reader
         self._weights = weights
         self._max_behind = max_behind
+        self._aside = aside
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
             standing = unit.begin(name, QueuePosition(writer.queue.begin(), 0))
             done = AppliedRanges(standing.frontier, standing.ranges)
+            self._leave_out(model, done)
             self._books[model] = LeaseBook(
                 done.end,
                 done.gaps(),
@@ -91,6 +96,12 @@ class ServedQueue:
                     f"trainers. Received: {behind}"
                 )
             return self._writer.append(records)
+
+    @property
+    def set_aside(self) -> list[SetAsideLease]:
+        """Leases of this queue that are set aside now."""
+        leases = [] if self._aside is None else self._aside.leases
+        return [each for each in leases if each.queue == self.name]
 
     def lag(self, model: str) -> int:
         """Returns a model's lag, in records.
@@ -195,6 +206,20 @@ class ServedQueue:
                 if lease.holder == holder:
                     self._end(model, lease)
 
+    def retry(self, model: str) -> int:
+        """Gives the leases out again that were set aside; returns their number of rows.
+
+        Args:
+            model: Name of the target model.
+        """
+        with self._lock:
+            leases = [each for each in self.set_aside if each.model == model]
+            for each in leases:
+                self._books[model].put_back(each.range)
+            if self._aside is not None:
+                self._aside.remove(leases)
+            return sum(each.rows for each in leases)
+
     def close(self) -> None:
         """Closes the queue.
 
@@ -205,13 +230,28 @@ class ServedQueue:
 
     def _settle(self, model: str, now: float) -> None:
         for lease in self._books[model].expired(now):
-            self._end(model, lease)
+            self._end(model, lease, died=True)
 
-    def _end(self, model: str, lease: Lease) -> None:
+    def _end(self, model: str, lease: Lease, *, died: bool = False) -> None:
+        """Ends a lease, which expires if the trainer has `died`, and else is given back by it."""
+        book = self._books[model]
         if self._weights[model].revoke(self.name, lease):
-            self._books[model].finish(lease.fence)
-        else:
-            self._books[model].give_back(lease.fence)
+            book.finish(lease.fence)
+            return
+        trainers = book.died(lease.fence)
+        if not died or self._aside is None or not self._aside.takes(trainers):
+            book.give_back(lease.fence, died=died)
+            return
+        book.remove(lease.fence)
+        self._aside.add(SetAsideLease(model, self.name, *lease.range, lease.rows, trainers))
+
+    def _leave_out(self, model: str, done: AppliedRanges) -> None:
+        """Adds the leases that are set aside to the rows that are not leased again."""
+        for each in self.set_aside:
+            if each.model == model and not done.overlaps(each.range):
+                done.add(each.range)
+            elif each.model == model and self._aside is not None:  # the weights have some rows
+                self._aside.remove([each])
 
     def _cut(
         self, begin: QueuePosition, rows: int, limit: QueuePosition | None
