@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -160,7 +161,7 @@ def _check_table(
         raise ConfigError(
             f"A learning rate must not be negative. Received: {rate} for table '{name}'"
         )
-    largest = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
+    largest = _bound(values)
     squares = not table.adds and table.settings["kind"] != OptimizerKind.SGD
     if largest * rate < _SMALL and not (squares and largest >= _SQUARABLE):
         return False
@@ -171,6 +172,16 @@ def _check_table(
             f"of {largest} with the learning rate {rate} for table '{name}'"
         )
     return True
+
+
+def _bound(values: np.ndarray) -> float:
+    """Returns a number that no value exceeds, NaN if a value is; exact if it is large."""
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = float(np.dot(flat, flat))  # one fast pass, which no NaN or large value survives
+    if squares < _SQUARABLE**2:
+        return math.sqrt(squares)
+    return float(max(values.max(), -values.min()))
 
 
 def check_sums(
