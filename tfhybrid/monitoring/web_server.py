@@ -1,9 +1,11 @@
-"""HTTP server of a process's own pages, with limits on connections and on the time of a request."""
+"""HTTP server of a process's own pages, with limits on connections, bytes and times."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import http.client
+import io
 import logging
 import socket
 import ssl
@@ -21,26 +23,49 @@ from tfhybrid.rpc import tls_relay
 from tfhybrid.settings import TlsFiles
 
 _log = logging.getLogger("tfhybrid.monitoring")
+_refusals = tls_relay.BoundedLog(_log)
 
 App = Callable[..., Any]  # a WSGI application
 
 _MAX_WAITING = 32  # above it, the oldest connection is closed
 _MAX_THREADS = 64  # connections that are closed may still have a thread
+_MAX_BYTES = 1 << 16  # of a request; Python alone would read 6.5 MB of headers
 _REQUEST_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
 
 
 def refuse(address: str, why: str) -> None:
-    """Logs that a request is refused.
+    """Logs that a request is refused; of many refusals in a minute, only the first ones.
 
     Args:
         address: Address of the client.
         why: Reason, such as "it does not speak HTTP".
     """
-    _log.warning("A request from %s is refused: %s", address, why)
+    _refusals.warn("A request from %s is refused: %s", address, why)
+
+
+class _RequestLines(io.BufferedReader):
+    """Bytes of one request, which may not have more than `_MAX_BYTES` in its lines."""
+
+    _left = _MAX_BYTES
+
+    @override
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(self._left + 1)
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.LineTooLong("request")  # the base class answers it
+        return line
 
 
 class _Handler(WSGIRequestHandler):
+    rbufsize = 0  # `_RequestLines` is the buffer
+
+    @override
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _RequestLines(self.rfile)
+
     @override
     def log_message(self, *_: object) -> None:
         pass  # the URL may contain a token

@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+from tfhybrid.rpc.tls_relay import BoundedLog
+
 _log = logging.getLogger("tfhybrid.rpc")
 
 Wrap = Callable[[socket.socket], socket.socket]
@@ -96,6 +98,7 @@ class Listener:
         # Clients whose token and handshake are incomplete, oldest first.
         self._received: dict[socket.socket, bytes] = {}
         self._peers: dict[socket.socket, str] = {}  # addresses of those clients, for logs
+        self._refusals = BoundedLog(_log)
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
@@ -177,7 +180,7 @@ class Listener:
             except UnicodeDecodeError:
                 why = "its handshake is not UTF-8 text"
         if received:  # a client that sends nothing may only check whether the port is open
-            _log.warning("A connection from %s is closed: %s", peer, why)
+            self._refusals.warn("A connection from %s is closed: %s", peer, why)
         link.close()
         return None
 

@@ -76,7 +76,8 @@ class Tls:
     def dial(self, link: socket.socket, peer: str) -> socket.socket:
         """Makes the handshake of the connecting side and returns the socket to use instead.
 
-        Waits for the TLS handshake and its confirmation, up to 30 s each.
+        Waits for the TLS handshake and its confirmation, up to 30 s each, or up to the timeout of
+        the socket if that is less.
 
         Args:
             link: Connected socket; closed here, also on failure.
@@ -86,13 +87,19 @@ class Tls:
             OSError: One side refuses the other's certificate, the peer does not speak TLS, or the
                 relay has ended.
         """
-        plain = self._give(tls_relay.DIAL, link, peer)
-        response = plain.recv(1)
-        if response == tls_relay.WELL:
-            return plain
-        with plain:
+        seconds = link.gettimeout()
+        with contextlib.ExitStack() as opened:
+            plain = opened.enter_context(self._give(tls_relay.DIAL, link, peer))
+            plain.settimeout(seconds)
+            response = plain.recv(1)
+            if response == tls_relay.WELL:
+                plain.settimeout(None)
+                opened.pop_all()
+                return plain
             response += b"".join(iter(lambda: plain.recv(_REASON_BYTES), b""))
-        raise OSError(response.decode() or "the TLS relay of this process has ended")
+        raise OSError(
+            response.decode() or "the TLS relay of this process has ended, or has no descriptors"
+        )
 
     def accept(self, link: socket.socket) -> socket.socket:
         """Starts the handshake of the accepting side and returns the socket to use instead.
@@ -125,14 +132,15 @@ class Tls:
         self._control.close()
 
     def _give(self, role: str, link: socket.socket, peer: str) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        try:
-            with link, theirs:
-                message = json.dumps([role, peer]).encode()
-                socket.send_fds(self._control, [message], [link.fileno(), theirs.fileno()])
-        except OSError:
-            ours.close()
-            raise
+        with link:
+            ours, theirs = socket.socketpair()
+            try:
+                with theirs:
+                    message = json.dumps([role, peer]).encode()
+                    socket.send_fds(self._control, [message], [link.fileno(), theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
         return ours
 
     def _watch(self) -> None:

@@ -7,7 +7,11 @@ busy Python interpreter does not delay rows. It imports only the standard librar
 
 Each message on the descriptor FD is a role and the peer's name in JSON, with two descriptors: the
 TCP connection and one end of a pair. The relay ends once FD is closed and all connections have
-ended, so it never outlives its rank for long.
+ended, so it never outlives its rank for long. An error that it cannot survive ends it at once, with
+all connections, so that its rank notices.
+
+Strangers can connect without a certificate. Their handshakes are bounded in number and time, and a
+handshake ends when the rank closes its end of the pair.
 """
 
 from __future__ import annotations
@@ -15,21 +19,64 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import resource
 import select
 import signal
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 DIAL = "dial"  # the side that connects
 ACCEPT = "accept"
 WELL = b"\x06"  # success: from the accepting side after its handshake, and to a rank that dials
+MAX_HANDSHAKES = 200  # accepted connections without a certificate; above it, the oldest is closed
 
 _HANDSHAKE_SECONDS = 30.0
+_FULL_SECONDS = 0.1
 _CHUNK_BYTES = 1 << 18
+_MAX_LINES = 20  # per _LINES_SECONDS
+_LINES_SECONDS = 60.0
 _log = logging.getLogger("tfhybrid.rpc.tls_relay")
+
+_T = TypeVar("_T")
+
+
+class BoundedLog:
+    """Log of warnings that others can cause, and cannot fill a disk with. Thread-safe.
+
+    Writes at most 20 lines a minute. The first line after that minute counts those left out.
+
+    Args:
+        log: Logger of the warnings.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._logger = log
+        self._lock = threading.Lock()
+        self._begun = time.monotonic()
+        self._lines = 0  # since _begun, those left out included
+
+    def warn(self, text: str, *values: object) -> None:
+        """Logs a warning, or counts it.
+
+        Args:
+            text: Format of the line, as of `logging`.
+            *values: Values of the format.
+        """
+        with self._lock:
+            now, left_out = time.monotonic(), self._lines - _MAX_LINES
+            if now >= self._begun + _LINES_SECONDS:
+                self._begun, self._lines = now, 0
+                if left_out > 0:
+                    self._logger.warning("%d more lines like the last ones", left_out)
+            self._lines += 1
+            if self._lines <= _MAX_LINES:
+                self._logger.warning(text, *values)
 
 
 def context(role: str, cert: str, key: str, ca: str) -> ssl.SSLContext:
@@ -91,31 +138,102 @@ def serve(control: socket.socket, files: list[str]) -> None:
         OSError: A file cannot be used.
     """
     contexts = {role: context(role, *files) for role in (DIAL, ACCEPT)}
+    strangers, refusals = _Strangers(), BoundedLog(_log)
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1024, 2)
         if not message:
             return
         role, peer = json.loads(message)
-        link, plain = (socket.socket(fileno=each) for each in descriptors)
-        arguments = (contexts[role], role, peer, link, plain)
-        threading.Thread(target=_carry, args=arguments, name=peer).start()
+        ends = [socket.socket(fileno=each) for each in descriptors]
+        if len(ends) == 2:
+            relayed = _Relayed(contexts[role], role == ACCEPT, peer, *ends)
+            if _started(relayed, strangers, refusals):
+                continue
+        refusals.warn("A connection with %s is closed: no free descriptors or threads", peer)
+        for end in ends:
+            end.close()
+        strangers.close_oldest()
 
 
-def _carry(
-    settings: ssl.SSLContext, role: str, peer: str, link: socket.socket, plain: socket.socket
-) -> None:
-    with link, plain:
-        link.settimeout(_HANDSHAKE_SECONDS)
+class _Relayed(NamedTuple):
+    """Connection to relay: its TLS settings, side and peer, the TCP socket and that of the pair."""
+
+    settings: ssl.SSLContext
+    accepts: bool
+    peer: str
+    link: socket.socket
+    plain: socket.socket
+
+
+class _Strangers:
+    """Accepted connections that have shown no certificate yet. Thread-safe.
+
+    They take at most a quarter of this process's descriptors, two for each.
+    """
+
+    def __init__(self) -> None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limited = limit != resource.RLIM_INFINITY
+        self._maximum = max(min(MAX_HANDSHAKES, limit // 8), 1) if limited else MAX_HANDSHAKES
+        self._changed = threading.Condition()
+        self._count = 0  # guarded by _changed, as is _open
+        self._open: dict[socket.socket, None] = {}  # those that are not being closed, oldest first
+
+    def add(self, plain: socket.socket) -> None:
+        """Counts a connection; closes the oldest one, and waits for it, if there are too many."""
+        with self._changed:
+            while self._count >= self._maximum:
+                self.close_oldest()
+                self._changed.wait(_FULL_SECONDS)
+            self._count += 1
+            self._open[plain] = None
+
+    def remove(self, plain: socket.socket) -> None:
+        """Stops counting a connection, which is closed or has shown its certificate."""
+        with self._changed:
+            self._count -= 1
+            self._open.pop(plain, None)
+            self._changed.notify()
+
+    def close_oldest(self) -> None:
+        """Makes the oldest handshake fail, if there is one; its thread closes the connection."""
+        with self._changed:
+            if self._open:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.shutdown(socket.SHUT_RDWR)  # as if the rank had closed its end
+
+
+def _started(relayed: _Relayed, strangers: _Strangers, refusals: BoundedLog) -> bool:
+    """Starts the thread of a connection; returns whether there was one."""
+    if relayed.accepts:
+        strangers.add(relayed.plain)
+    arguments = (relayed, strangers, refusals)
+    try:
+        threading.Thread(target=_carry, args=arguments, name=relayed.peer).start()
+    except RuntimeError:
+        if relayed.accepts:
+            strangers.remove(relayed.plain)
+        return False
+    return True
+
+
+def _carry(relayed: _Relayed, strangers: _Strangers, refusals: BoundedLog) -> None:
+    plain, peer = relayed.plain, relayed.peer
+    with relayed.link, plain:
         try:
-            secure = _secured(settings, role, link)
+            secure = _secured(relayed)
         except OSError as error:
-            if role == DIAL:
-                _tell(plain, reason(error).encode())
+            if relayed.accepts:
+                refusals.warn("A connection from %s is closed: %s", peer, reason(error))
             else:
-                _log.warning("A connection from %s is closed: %s", peer, reason(error))
+                _tell(plain, reason(error).encode())
             return
+        finally:
+            if relayed.accepts:
+                strangers.remove(plain)
         with secure:
-            if role == DIAL:
+            if not relayed.accepts:
                 _tell(plain, WELL)
             try:
                 _exchange(plain, secure)
@@ -125,18 +243,46 @@ def _carry(
                 _log.warning("The connection with %s is lost: %s", peer, reason(error))
 
 
-def _secured(settings: ssl.SSLContext, role: str, link: socket.socket) -> ssl.SSLSocket:
+def _secured(relayed: _Relayed) -> ssl.SSLSocket:
     """Makes the handshake; returns once both ends have accepted each other's certificates."""
-    secure = settings.wrap_socket(link, server_side=role == ACCEPT)
+    plain = relayed.plain
+    secure = relayed.settings.wrap_socket(
+        relayed.link, server_side=relayed.accepts, do_handshake_on_connect=False
+    )
+    secure.setblocking(False)
     try:
-        if role == ACCEPT:
-            secure.sendall(WELL)
-        elif secure.recv(1) != WELL:  # in TLS 1.3 this side finishes before the peer accepts it
+        _finished(secure.do_handshake, secure, plain)
+        if relayed.accepts:
+            _finished(lambda: secure.send(WELL), secure, plain)
+        # In TLS 1.3 this side finishes before the peer accepts it.
+        elif _finished(lambda: secure.recv(1), secure, plain) != WELL:
             raise ConnectionError("it closed the connection")
     except BaseException:
         secure.close()
         raise
     return secure
+
+
+def _finished(move: Callable[[], _T], secure: ssl.SSLSocket, plain: socket.socket) -> _T:
+    """Repeats a nonblocking step of a handshake until it is done, and returns its result.
+
+    Raises:
+        OSError: The step failed or took too long, or the rank has closed its end of the pair.
+    """
+    until = time.monotonic() + _HANDSHAKE_SECONDS
+    while True:
+        try:
+            return move()
+        except OSError as error:
+            end, event = _event_of(error, secure, select.POLLIN)
+        waiting = select.poll()
+        waiting.register(end, event)
+        waiting.register(plain, 0)  # only reports that its other end is closed
+        ready = dict(waiting.poll(max(until - time.monotonic(), 0) * 1000))
+        if plain.fileno() in ready:
+            raise ConnectionError("this process has closed it")
+        if not ready:
+            raise TimeoutError(f"no TLS handshake in {_HANDSHAKE_SECONDS:.0f} s")
 
 
 def _tell(plain: socket.socket, words: bytes) -> None:
@@ -223,4 +369,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    try:
+        serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    except BaseException:
+        _log.exception("The TLS relay ends with all of its connections")
+        os._exit(1)  # the threads of connections would keep a process that takes no more

@@ -115,3 +115,17 @@ def test_a_certificate_that_is_missing_leaves_the_port_free(tmp_path, endpoint) 
         web_server.WebServer(lambda *_: [], address, missing)
     web_server.WebServer(lambda *_: [], address).close()
     assert refused.value.errno == errno.ENOENT
+
+
+def test_headers_without_end_are_refused(endpoint, monkeypatch) -> None:
+    """A hundred lines of 64 KiB, which Python alone would keep."""
+    monkeypatch.setattr(web_server, "_REQUEST_SECONDS", 1000.0)
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=30) as link:
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # the server closes before it has read all
+            link.sendall(b"GET /metrics HTTP/1.0\r\n")
+            for number in range(90):
+                link.sendall(b"x-%d: " % number + b"x" * 60_000 + b"\r\n")
+            answer = link.recv(100)
+        assert answer == b"" or answer.startswith(b"HTTP/1.0 431")
+    assert "tfhybrid_steps_total 7.0" in scraped(endpoint.port)
