@@ -13,7 +13,8 @@ from typing import Any
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import are_numbers, is_count, parse_object, want
-from tfhybrid.errors import CheckpointError
+from tfhybrid.core.checked_object import with_checksum, without_checksum
+from tfhybrid.errors import CheckpointError, CorruptFileError
 
 RECORD = "best.json"
 """Name of the file of the record."""
@@ -53,8 +54,8 @@ def read(directory: Location) -> Best | None:
     except FileNotFoundError:
         return None
     try:
-        return _parsed(parse_object(content))
-    except ValueError as error:
+        return _parsed(without_checksum(parse_object(content), path))
+    except (ValueError, CorruptFileError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
@@ -68,7 +69,8 @@ def write(directory: Location, best: Best) -> None:
     Raises:
         OSError: The record cannot be written.
     """
-    storage.write_whole(directory / RECORD, json.dumps(dataclasses.asdict(best)).encode())
+    content = json.dumps(with_checksum(dataclasses.asdict(best)))
+    storage.write_whole(directory / RECORD, content.encode())
 
 
 def _parsed(fields: dict[str, Any]) -> Best:

@@ -39,7 +39,7 @@ from tfhybrid.checkpoint.untrusted_json import (
     parse_object,
     want,
 )
-from tfhybrid.core import native
+from tfhybrid.core import checked_object, native
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.data.position import Cursor
 from tfhybrid.errors import CheckpointError
@@ -303,7 +303,7 @@ class Manifest:
         for entry in fields["tables"].values():
             if entry["unseen"] == "initial":  # older versions can read it then
                 del entry["unseen"]
-        content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
+        content = json.dumps(checked_object.with_checksum(fields), indent=1).encode()
         storage.write(folder / MANIFEST, content)
         return BaseEntry(self.step, native.crc32c(content), self.sequence)
 
@@ -329,7 +329,7 @@ class Manifest:
                     f"{folder} has format {received}; this version reads format {FORMAT}."
                 )
             checksum = raw.pop("crc32c", None)  # older manifests have none
-            computed = _checksum(raw)
+            computed = checked_object.checksum(raw)
             if isinstance(raw["position"], list):  # an older checkpoint: epoch and step
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
                 epoch, step = raw["position"]
@@ -366,11 +366,6 @@ class Manifest:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         if actual != expected:
             raise CheckpointError(f"{path} is damaged: wanted {expected}. Received: {actual}")
-
-
-def _checksum(fields: dict[str, Any]) -> int:
-    """Returns the CRC-32C of a manifest's values, independent of whitespace."""
-    return native.crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _read_json(path: Location) -> dict[str, Any]:

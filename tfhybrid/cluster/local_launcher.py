@@ -89,6 +89,7 @@ class Supervisor:
                 written.
             ConfigError: An added process needs more processors than there are, or a NUMA node that
                 does not exist.
+            CorruptFileError: `plan.json` is damaged.
             ValueError, KeyError, TypeError: `plan.json` is not a list of processes.
         """
         while not self._stopping and not self._done():
@@ -232,6 +233,7 @@ def run(
         OSError: A process cannot be started, or a file of the directory cannot be read or written.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
+        CorruptFileError: `plan.json` is damaged.
         ValueError, KeyError, TypeError: `plan.json` is not a list of processes.
     """
     with (directory / "lock").open("a+") as lock:
@@ -260,6 +262,7 @@ def main() -> None:
         OSError: A process cannot be started, or a file of the folder cannot be read or written.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
+        CorruptFileError: `plan.json` is damaged.
         ValueError, KeyError, TypeError: `plan.json` is not a list of processes, or
             `TFHYBRID_LOG_LEVEL` names no level.
     """

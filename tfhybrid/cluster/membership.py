@@ -1,8 +1,8 @@
 """State of the metadata node: the nodes of a cluster, their states, and the allocation of slots.
 
-A JSON file holds it and is replaced as a whole at each change. The allocation epoch counts the
-changes that trainers must know: an owner of slots is another process or has another address, or a
-shard has another owner.
+A JSON file with a checksum holds it and is replaced as a whole at each change. The allocation epoch
+counts the changes that trainers must know: an owner of slots is another process or has another
+address, or a shard has another owner.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfhybrid.core.checked_object import with_checksum, without_checksum
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import CorruptFileError, NameTakenError, StaleEpochError, StoreError
 
@@ -141,6 +142,27 @@ class View:
                 bool(node["draining"]),
             )
         return cls(int(fields["epoch"]), tuple(map(str, fields["owners"])), nodes)
+
+
+def read_view(path: Path) -> View:
+    """Reads the state file of a metadata node.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The snapshot that the node wrote last.
+
+    Raises:
+        CorruptFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    try:
+        return View.from_json(without_checksum(json.loads(path.read_bytes()), path))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(
+            f"{path} is not a valid state file of a metadata node: {error!r}"
+        ) from error
 
 
 class Membership:
@@ -321,15 +343,11 @@ class Membership:
         self._since[node.name] = time.monotonic()
 
     def _write(self, view: View) -> None:
-        write_whole(self._path, json.dumps(view.as_json(), indent=1).encode())
+        content = json.dumps(with_checksum(view.as_json()), indent=1)
+        write_whole(self._path, content.encode())
 
     def _loaded(self, owners: tuple[str, ...]) -> View:
-        try:
-            view = View.from_json(json.loads(self._path.read_text()))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFileError(
-                f"{self._path} is not a valid state file of a metadata node: {error!r}"
-            ) from error
+        view = read_view(self._path)
         if len(view.owners) != len(owners):
             raise StoreError(
                 f"{self._path} belongs to a cluster with {len(view.owners)} shards, owned by "

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfhybrid.cluster.cluster_file import READERS, Cluster
+from tfhybrid.core.checked_object import with_checksum, without_checksum
 from tfhybrid.core.whole_file import write_whole
 
 METADATA = "metadata"  # name of the metadata node's process
@@ -85,8 +86,8 @@ def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    content = json.dumps([dataclasses.asdict(each) for each in processes], indent=1)
-    write_whole(path, content.encode())
+    fields = {"processes": [dataclasses.asdict(each) for each in processes]}
+    write_whole(path, json.dumps(with_checksum(fields), indent=1).encode())
 
 
 def read(path: Path) -> list[PlacedProcess]:
@@ -100,9 +101,13 @@ def read(path: Path) -> list[PlacedProcess]:
 
     Raises:
         OSError: The file cannot be read.
+        CorruptFileError: The file is damaged.
         ValueError, KeyError, TypeError: The file was not written by `write`.
     """
+    content = json.loads(path.read_text())
+    if isinstance(content, list):  # written by an earlier version
+        content = {"processes": content}
     return [
         PlacedProcess(**{**fields, "command": tuple(fields["command"])})
-        for fields in json.loads(path.read_text())
+        for fields in without_checksum(content, path)["processes"]
     ]

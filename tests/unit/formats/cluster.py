@@ -62,7 +62,7 @@ def write_membership(folder: Path, _: Path) -> None:
 
 
 def read_membership(folder: Path, _: Path) -> membership.View:
-    return membership.View.from_json(json.loads((folder / STATE).read_text()))
+    return membership.read_view(folder / STATE)
 
 
 # Log of what a trainer read.

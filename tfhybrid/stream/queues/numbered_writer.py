@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tfhybrid.core.checked_object import with_checksum, without_checksum
 from tfhybrid.core.whole_file import write_whole
+from tfhybrid.errors import CorruptFileError
 from tfhybrid.stream.queues.queue import Queue, Record
+
+_log = logging.getLogger("tfhybrid.stream")
 
 PRODUCER = "producer"
 NUMBER = "number"
@@ -40,7 +45,9 @@ class NumberedWriter:
 
     Args:
         queue: Queue open for writing. This writer closes it.
-        snapshot: Path of the snapshot file. If the file is lost, all records of the queue are read.
+        snapshot: Path of the snapshot file. If the file is lost or damaged, all records of the
+            queue are read; a record that retention has removed may then be stored once more if its
+            producer sends it again.
 
     Raises:
         StreamError: The queue cannot be read.
@@ -127,13 +134,26 @@ class NumberedWriter:
 
     def _load(self) -> None:
         try:
-            offset, numbers = json.loads(self._snapshot.read_text())
-        except (OSError, ValueError):
-            return  # the snapshot only saves time
+            offset, numbers = _read(self._snapshot)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, CorruptFileError) as error:
+            _log.warning("Reading all records of the queue for their numbers instead: %s", error)
+            return
         if self._read_to <= offset <= self.queue.end():
             self._read_to = self._saved_at = offset
-            self._numbers = dict(numbers)
+            self._numbers = numbers
 
     def _save(self) -> None:
-        write_whole(self._snapshot, json.dumps([self._read_to, self._numbers]).encode())
+        fields = {"offset": self._read_to, "numbers": self._numbers}
+        write_whole(self._snapshot, json.dumps(with_checksum(fields)).encode())
         self._saved_at = self._read_to
+
+
+def _read(snapshot: Path) -> tuple[int, dict[str, int]]:
+    """Returns an offset, and the last number of each producer before it."""
+    content = json.loads(snapshot.read_bytes())
+    if isinstance(content, list):  # written by an earlier version
+        content = dict(zip(("offset", "numbers"), content, strict=True))
+    fields = without_checksum(content, snapshot)
+    return int(fields["offset"]), dict(fields["numbers"])
