@@ -21,6 +21,7 @@ from tfhybrid.rpc.tls import Tls
 _log = logging.getLogger("tfhybrid.cluster")
 
 _START_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
 _LAUNCHERS = {"local": local_launcher, "ray": ray_launcher}
 
 
@@ -182,7 +183,9 @@ def _own_tls() -> Iterator[Tls | None]:
 def _metadata_caller(cluster: Cluster) -> Iterator[Caller]:
     with (
         _own_tls() as tls,
-        contextlib.closing(_member(cluster, "tfhybrid nodes", tls).call_metadata()) as caller,
+        contextlib.closing(
+            _member(cluster, "tfhybrid nodes", tls).call_metadata(_ANSWER_SECONDS)
+        ) as caller,
     ):
         yield caller
 

@@ -45,8 +45,12 @@ class ClusterMember:
     silence: float = 60.0
     tls: Tls | None = None
 
-    def call_metadata(self) -> Caller:
+    def call_metadata(self, limit: float | None = None) -> Caller:
         """Connects to the metadata node; the caller closes the connection.
+
+        Args:
+            limit: Maximum time in seconds for which the metadata node may be silent during a call.
+                Default: `None`, no limit.
 
         Returns:
             The connection, over which one thread at a time may send requests.
@@ -58,7 +62,8 @@ class ClusterMember:
         host, port = self.metadata
         described = f"the metadata node at {host} port {port}"
         peer = Peer(
-            described, self.metadata, self.token, _SILENCE_SECONDS, self.tls, _CONNECT_SECONDS
+            *(described, self.metadata, self.token, _SILENCE_SECONDS, self.tls, _CONNECT_SECONDS),
+            limit=limit,
         )
         try:
             return peer.caller(Handshake(Purpose.CALLS, self.name))

@@ -43,6 +43,8 @@ from tfhybrid.settings import shm_directory
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
+_COPYING = "to copy a shard"
+
 ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 
 
@@ -193,14 +195,14 @@ class EmbeddingNode:
         """
         handshake = Handshake(Purpose.STORE, self._name, shard.session, 0, shard.number)
         link = Peer(node, address, self._token, tls=self._tls).connect(handshake)
-        with contextlib.closing(MessageLink(link, node)) as messages:
+        with contextlib.closing(MessageLink(link, node, purpose=_COPYING)) as messages:
             store.take_batches(receive_batches(messages))
             received = receive_store(messages, store.directory)
         _log.info("%s has copied shard %d from %s", self._name, shard.number, node)
         return received
 
     def _give(self, store: OwnedStore, handshake: Handshake, link: socket.socket) -> None:
-        with contextlib.closing(MessageLink(link, handshake.name)) as target:
+        with contextlib.closing(MessageLink(link, handshake.name, purpose=_COPYING)) as target:
             try:
                 send_batches(target, store.engine)
                 send_store(target, store.directory)
@@ -282,6 +284,11 @@ class JobConnection:
         store = self._node.begin(shard, self._caller)
         self._begun = store, shard
         self.calls.update(store.calls())
+        return self._node.described
+
+    @remote
+    def describe(self) -> str:
+        """Returns a description of the node's process. A node that runs answers at any time."""
         return self._node.described
 
     @remote

@@ -25,10 +25,12 @@ from tfhybrid.data_nodes.read_log import ReadLog
 from tfhybrid.data_nodes.tickets import TicketBook
 from tfhybrid.embedding_nodes.embedding_node import ACCEPTED
 from tfhybrid.embedding_nodes.node_session import NodeSession
+from tfhybrid.embedding_nodes.node_waits import NodeWaits
 from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
+from tfhybrid.rpc.peer import Peer
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
@@ -60,6 +62,7 @@ class NodeLinks:
         self._epochs = OpenEpochs()
         self._log = ReadLog(lambda: split_batches.reads(engine))
         self._rank: int | None = None  # set once owners can push rows to this rank
+        self._waits: NodeWaits | None = None
 
     def connect(self) -> None:
         """Connects this rank to all embedding nodes. Later calls do nothing. Thread-safe.
@@ -74,6 +77,7 @@ class NodeLinks:
             for shard in range(len(self._nodes.names)):
                 self._connect(shard)
             self._connected = True
+            self._waits = NodeWaits(self._engine, self._peers, self._member.name)
 
     @property
     def engine(self) -> NodesEngine:
@@ -183,6 +187,8 @@ class NodeLinks:
             _log.exception(
                 "The last reads of %s could not be written to the read log", self._member.name
             )
+        if self._waits is not None:
+            self._waits.stop()
         if self._member.tls is not None:
             self._member.tls.close()
 
@@ -193,6 +199,9 @@ class NodeLinks:
         """
         if self._member.tls is not None:
             self._member.tls.abandon()
+
+    def _peers(self) -> list[Peer]:
+        return [self._member.peer(node, address) for node, address in self._owners()]
 
     def _owners(self) -> list[tuple[str, tuple[str, int]]]:
         nodes = self._nodes

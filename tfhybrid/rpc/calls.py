@@ -7,6 +7,7 @@ closed, so that no later call can take the answer of an earlier one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import socket
 import threading
@@ -15,10 +16,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tfhybrid import errors
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc.messages import LostError, MessageLink
+from tfhybrid.rpc.messages import LostError, MessageLink, Silence, SilentError
 from tfhybrid.rpc.remote_methods import Call, Called, call_to
+from tfhybrid.rpc.running_calls import running_calls
+from tfhybrid.rpc.tls_relay import BoundedLog
 
 _log = logging.getLogger("tfhybrid.rpc")
+_failures = BoundedLog(_log)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -37,15 +41,18 @@ class Caller:
     Thread-safe: a call waits until the one before has ended.
 
     An exception that is not an error of the other end, such as `KeyboardInterrupt` while a call
-    waits, closes the connection.
+    waits, closes the connection. A call that waits for 10, 20, 40 and so on seconds is logged.
 
     Args:
         link: Connected socket; closed by `close`.
         peer: Name of the other end, for errors.
+        limit: Maximum time in seconds for which the other end may be silent during a call. Default:
+            `None`, no limit.
     """
 
-    def __init__(self, link: socket.socket, peer: str) -> None:
-        self._link = MessageLink(link, peer)
+    def __init__(self, link: socket.socket, peer: str, limit: float | None = None) -> None:
+        self._limit = limit
+        self._link = MessageLink(link, peer, limit)
         self._lock = threading.Lock()
         self._started = self._finished = 0  # calls so far
         self._is_closed = False
@@ -125,7 +132,9 @@ class Caller:
         }
         with self._closing_unless_done():
             try:
-                self._link.send(message, call.arrays)
+                self._link.send(message, call.arrays, self._silence(call))
+            except SilentError:
+                raise
             except LostError as error:
                 raise self._refusal() or error from None
 
@@ -142,7 +151,7 @@ class Caller:
             LostError: The connection is lost.
         """
         with self._closing_unless_done():
-            response, arrays = self._link.receive()
+            response, arrays = self._link.receive(self._silence(call))
             number = response.get("number")
             if number is None and "error" in response:
                 raise self._error_of(response)  # the other end refuses the connection
@@ -160,6 +169,18 @@ class Caller:
         """Closes the connection. A call that waits on another thread fails."""
         self._is_closed = True
         self._link.close()
+
+    def _silence(self, call: Call[Any]) -> Silence:
+        """Returns the function to call when the other end has been silent for some time."""
+
+        def silent(seconds: float) -> None:
+            if self._limit is not None and seconds >= self._limit:
+                raise SilentError(
+                    f"{self.peer} must answer the call {call.name} within {self._limit:g} s"
+                )
+            self._link.log_wait(seconds, f"to answer the call {call.name}")
+
+        return silent
 
     @contextlib.contextmanager
     def _closing_unless_done(self) -> Iterator[None]:
@@ -221,8 +242,9 @@ def ask_each(calls: Sequence[tuple[Caller, Call[_T]]]) -> list[_T]:
 def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
     """Serves the calls of one connection until it ends, which raises.
 
-    An error of a call goes to the caller and does not end the connection. An error that is neither
-    tfhybrid's nor the system's is logged too: it is a bug.
+    An error of a call goes to the caller, is logged with the caller's name, and does not end the
+    connection. An error that is neither tfhybrid's nor the system's is a bug, and is logged with
+    its traceback. `RunningCalls.look` logs calls that take long.
 
     Args:
         link: Connection to the caller.
@@ -242,16 +264,21 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
                 f"Received: {call!r}"
             )
         try:
-            result, results = called(arguments, arrays)
+            with running_calls.running(call, link.peer):
+                result, results = called(arguments, arrays)
         except TfhybridError as error:
+            _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
             link.send(refusal(error, number))
         except OSError as error:
+            _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
             link.send(refusal(StoreError(str(error)), number))
         except Exception as error:
             _log.exception("The call %s of %s failed", call, link.peer)
             link.send(refusal(StoreError(f"The call {call} failed: {error!r}"), number))
         else:
-            link.send({"number": number, "result": result}, results)
+            purpose = f"to read the answer to the call {call}"
+            silent = functools.partial(link.log_wait, purpose=purpose)
+            link.send({"number": number, "result": result}, results, silent)
 
 
 def refusal(error: TfhybridError, number: int | None = None) -> dict[str, Any]:

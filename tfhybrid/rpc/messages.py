@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,19 @@ from safetensors import SafetensorError
 
 from tfhybrid.errors import StoreError
 
+_log = logging.getLogger("tfhybrid.rpc")
+
+WAIT_SECONDS = 10.0
+"""Time after which a process logs for whom it waits, in seconds."""
+
 _LENGTH = struct.Struct("<Q")
 _MAX_BYTES = 1 << 33  # limits what a broken peer makes us allocate; a block of rows is smaller
 _MESSAGE = "message"
 
 Arrays = Mapping[str, np.ndarray]
+
+# Function that is called with the seconds for which the other end has been silent. It may raise.
+Silence = Callable[[float], None]
 
 
 class LostError(StoreError):
@@ -34,6 +43,10 @@ class LostError(StoreError):
 
     Nobody knows whether the other end has done what the last request asked for.
     """
+
+
+class SilentError(LostError):
+    """The other end has been silent for longer than it may be."""
 
 
 class MessageLink:
@@ -44,19 +57,46 @@ class MessageLink:
     Args:
         link: Connected socket; closed by `close`.
         peer: Name of the other end, for errors.
+        limit: Time in seconds after which `send` and `receive` call their function `silent`, if
+            that is less than 10 s. Default: 10 s.
+        purpose: Words for what the other end is waited for, such as "to answer". Default: `None`,
+            waits without a function `silent` are not logged: the other end may have nothing to say.
+
+    Attributes:
+        seconds: Time without any bytes after which `silent` is called, in seconds.
     """
 
-    def __init__(self, link: socket.socket, peer: str) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        peer: str,
+        limit: float | None = None,
+        purpose: str | None = None,
+    ) -> None:
         self._link = link
         self.peer = peer
+        self._purpose = purpose
+        self.seconds = WAIT_SECONDS if limit is None else min(limit, WAIT_SECONDS)
         link.setblocking(True)
+        # Timeouts of the kernel: with those of Python each send and receive is two system calls.
+        whole = int(self.seconds)
+        timeout = struct.pack("@ll", whole, round((self.seconds - whole) * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            link.setsockopt(socket.SOL_SOCKET, option, timeout)
 
-    def send(self, message: Mapping[str, Any], arrays: Arrays | None = None) -> None:
+    def send(
+        self,
+        message: Mapping[str, Any],
+        arrays: Arrays | None = None,
+        silent: Silence | None = None,
+    ) -> None:
         """Sends a message. Blocks while the other end does not read.
 
         Args:
             message: JSON-serializable object.
             arrays: Arrays by name; the name "message" is reserved. Default: none.
+            silent: Function that is called whenever nothing could be sent for some time, with the
+                seconds so far. Default: the wait is logged, if the link has a purpose.
 
         Raises:
             LostError: The connection is lost.
@@ -64,25 +104,31 @@ class MessageLink:
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         whole = {name: _plain(array) for name, array in (arrays or {}).items()}
         content = safetensors.numpy.save({**whole, _MESSAGE: text})
-        try:
-            self._link.sendall(_LENGTH.pack(len(content)))
-            self._link.sendall(content)
-        except OSError as error:
-            raise LostError(f"Cannot send a message to {self.peer}: {error}") from error
+        for part in (_LENGTH.pack(len(content)), content):
+            view, sent = memoryview(part), 0
+            while sent < len(view):
+                failure = f"Cannot send a message to {self.peer}"
+                sent += self._moved(self._link.send, view[sent:], silent, failure)
 
-    def receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def receive(
+        self, silent: Silence | None = None
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Waits for a message; returns its JSON object and its arrays.
+
+        Args:
+            silent: Function that is called whenever nothing has come for some time, with the
+                seconds so far. Default: the wait is logged, if the link has a purpose.
 
         Raises:
             LostError: The connection is lost.
             StoreError: The data is not a message.
         """
-        (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
+        (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size, silent))
         if size > _MAX_BYTES:
             raise StoreError(
                 f"A message from {self.peer} must have at most {_MAX_BYTES} bytes. Received: {size}"
             )
-        content = self._bytes(size)
+        content = self._bytes(size, silent)
         try:
             arrays = safetensors.numpy.load(bytes(content))
             message = json.loads(arrays.pop(_MESSAGE).tobytes())
@@ -94,20 +140,50 @@ class MessageLink:
             )
         return message, arrays
 
+    def log_wait(self, seconds: float, purpose: str) -> None:
+        """Logs that this process waits for the other end: after 10 s, 20 s, 40 s and so on.
+
+        Args:
+            seconds: Time so far, as `silent` gets it.
+            purpose: Words for what the other end is waited for, such as "to answer".
+        """
+        periods = round(seconds / self.seconds)
+        if periods & (periods - 1) == 0:
+            _log.warning("Waited %g s for %s %s", seconds, self.peer, purpose)
+
     def close(self) -> None:
         """Closes the connection. A thread that waits in `receive` gets a `StoreError`."""
         with contextlib.suppress(OSError):  # the other end has already closed it
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
 
-    def _bytes(self, size: int) -> bytearray:
+    def _moved(
+        self,
+        move: Callable[[memoryview], int],
+        view: memoryview,
+        silent: Silence | None,
+        failure: str,
+    ) -> int:
+        """Sends from a view or receives into it, and returns the number of bytes; 0 at the end."""
+        seconds = 0.0
+        while True:
+            try:
+                return move(view)
+            except BlockingIOError:  # the timeout of the socket
+                seconds += self.seconds
+            except OSError as error:
+                raise LostError(f"{failure}: {error}") from error
+            if silent is not None:
+                silent(seconds)
+            elif self._purpose is not None:
+                self.log_wait(seconds, self._purpose)
+
+    def _bytes(self, size: int, silent: Silence | None) -> bytearray:
         content = bytearray(size)
         view, have = memoryview(content), 0
         while have < size:
-            try:
-                got = self._link.recv_into(view[have:])
-            except OSError as error:
-                raise LostError(f"The connection to {self.peer} is lost: {error}") from error
+            failure = f"The connection to {self.peer} is lost"
+            got = self._moved(self._link.recv_into, view[have:], silent, failure)
             if got == 0:
                 raise LostError(
                     f"{self.peer} has closed its connection. If it still runs, read its log"

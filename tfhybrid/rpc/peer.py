@@ -26,6 +26,8 @@ class Peer:
         silence: Seconds without a sign of its host after which a connection breaks. Default: 60.
         tls: TLS relay of this process. Default: `None`, no encryption.
         patience: Timeout of a connection attempt, in seconds. Default: 30.
+        limit: Maximum time in seconds for which the process may be silent during a call. Default:
+            `None`, no limit.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Peer:
     silence: float = _SILENCE_SECONDS
     tls: Tls | None = None
     patience: float = _CONNECT_SECONDS
+    limit: float | None = None
 
     def connect(self, handshake: Handshake) -> socket.socket:
         """Connects to the process and sends token and handshake.
@@ -71,4 +74,4 @@ class Peer:
         Raises:
             LostError: The process cannot be reached.
         """
-        return Caller(self.connect(handshake), self.name)
+        return Caller(self.connect(handshake), self.name, self.limit)

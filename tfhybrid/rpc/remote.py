@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tfhybrid.errors import StreamError
-from tfhybrid.rpc import process_tls
+from tfhybrid.rpc import messages, process_tls
 from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.calls import Caller
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.messages import LostError
 from tfhybrid.rpc.peer import Peer
 from tfhybrid.rpc.remote_methods import Call, call_on, call_to
+
+_log = logging.getLogger("tfhybrid.rpc")
 
 _CONNECT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
@@ -38,16 +41,29 @@ class Remote:
         peer: Description of the other end, for errors.
         patience: Time in seconds for which a call is repeated after a lost connection. Default:
             120. It does not limit the time that the other end takes for a call.
+        limit: Maximum time in seconds for which the other end may be silent during a call, or while
+            the connection is made. Default: `None`, no limit for a call.
 
     Raises:
         ConfigError: The address is not `host:port`.
     """
 
     def __init__(
-        self, address: str, token: str, name: str, peer: str, *, patience: float = 120.0
+        self,
+        address: str,
+        token: str,
+        name: str,
+        peer: str,
+        *,
+        patience: float = 120.0,
+        limit: float | None = None,
     ) -> None:
         self._peer = Peer(
-            f"{peer} at {address}", parsed_address(address), token, patience=_CONNECT_SECONDS
+            f"{peer} at {address}",
+            parsed_address(address),
+            token,
+            patience=min(limit or _CONNECT_SECONDS, _CONNECT_SECONDS),
+            limit=limit,
         )
         self._name = name
         self._patience = patience
@@ -107,7 +123,7 @@ class Remote:
             StreamError: The connection was lost, or could not be made, for `patience` seconds.
             ConfigError: The TLS files of this process cannot be used.
         """
-        until = time.monotonic() + self._patience
+        begun, logged_at = time.monotonic(), messages.WAIT_SECONDS
         while True:
             try:
                 with self._lock:
@@ -116,11 +132,15 @@ class Remote:
                     return self._caller.ask(call)
             except LostError as error:
                 self.close()
-                if time.monotonic() >= until:
+                waited = time.monotonic() - begun
+                if waited >= self._patience:
                     raise StreamError(
                         f"The {self._peer.name} has not answered for {self._patience:.0f} s: "
                         f"{error}"
                     ) from error
+                if waited >= logged_at:
+                    logged_at *= 2
+                    _log.warning("Waited %.3g s for the %s: %s", waited, self._peer.name, error)
                 time.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:

@@ -14,7 +14,8 @@ from tfhybrid.errors import StoreError
 from tfhybrid.rpc.calls import refusal
 from tfhybrid.rpc.handshake import Handshake, Purpose
 from tfhybrid.rpc.listener import Listener
-from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.messages import LostError, MessageLink
+from tfhybrid.rpc.running_calls import running_calls
 from tfhybrid.rpc.tls import Tls, accepted
 
 _log = logging.getLogger("tfhybrid.rpc")
@@ -76,6 +77,7 @@ class NodeServer:
                     raise StoreError("The TLS relay of this node has ended, so the node stops")
                 for text, link in listener.arrivals(_LOOK_SECONDS):
                     self._let_in(text, link)
+                running_calls.look()
         with self._lock:
             links = list(self._links)
         for each in links:
@@ -103,7 +105,7 @@ class NodeServer:
                     f"This node accepts no connections for '{handshake.to}'. "
                     f"Received: one from {handshake.name}"
                 )
-        except (StoreError, OSError) as error:
+        except (StoreError, OSError, RuntimeError) as error:  # RuntimeError: no more threads
             _log.warning("Refused: %s", error)
             if Handshake.purpose_of(text) in _CALLS:
                 with contextlib.suppress(StoreError):  # the caller has gone
@@ -116,6 +118,8 @@ class NodeServer:
             self._links.add(messages)
         try:
             self._visit(handshake, messages)
+        except LostError as error:
+            _log.debug("%s", error)  # as every process that has done its work
         except StoreError as error:
             _log.info("%s", error)
         finally:

@@ -43,6 +43,7 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.embedding_nodes.node_session import JobOnNodes, begin
 from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError, UnsupportedError
+from tfhybrid.rpc import messages
 from tfhybrid.rpc.handshake import Handshake, Purpose
 
 NODES = 3
@@ -373,8 +374,14 @@ atexit.register(lambda: print(calls.each(Counter.next, 4)))
     assert (told.stdout, told.stderr) == ("[5, 5]\n", "")
 
 
-def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_that_stands_still_is_waited_for(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """As on a machine that swaps, or behind a link that is cut for a while."""
+    monkeypatch.setattr(messages, "WAIT_SECONDS", 1.0)
     pid = pid_of(cluster, "embedding-1")
     assert pid is not None
     with connected(cluster, tmp_path, 2) as engines:
@@ -382,7 +389,12 @@ def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path
         os.kill(pid, signal.SIGSTOP)
         resuming = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))
         resuming.start()
+        table, dim = next(iter(TABLES.items()))
+        engines[0].lookup(table, dim, np.arange(100))
         train(engines, first=2, steps=STEPS - 2)
         assert_rows(rows_of(engines[0]), 2)
         resuming.join()
     assert node(cluster, "embedding-1")["state"] == "ready"
+    assert "s for rows or updates of embedding nodes. These nodes do not answer: " in caplog.text
+    assert "embedding-1 must answer the call JobConnection.describe within 2 s" in caplog.text
+    assert "embedding-0 must answer" not in caplog.text

@@ -23,8 +23,15 @@ from hypothesis import strategies as st
 
 from tests.unit.rpc.interrupting import InterruptedCallError, interrupted_after
 from tfhybrid._remote import AsJson, Int64Array, OfDtype, remote
-from tfhybrid.errors import ConfigError, LeaseRefusedError, OutOfSpaceError, StoreError
-from tfhybrid.rpc import listener
+from tfhybrid.errors import (
+    ConfigError,
+    LeaseRefusedError,
+    OutOfSpaceError,
+    StoreError,
+    StreamError,
+    TfhybridError,
+)
+from tfhybrid.rpc import listener, messages
 from tfhybrid.rpc.calls import Caller, answer_calls, ask_each
 from tfhybrid.rpc.encoding import Encoder, decoded, dtype_of, layout_of
 from tfhybrid.rpc.handshake import PROTOCOL, Handshake, Purpose
@@ -304,6 +311,55 @@ def test_an_error_of_the_other_end_is_not_repeated(server: Server) -> None:
             remote.call(Service.fails, kind)
     assert time.monotonic() - begun < 30.0
     remote.close()
+
+
+def test_the_end_that_failed_logs_its_error_with_the_name_of_the_caller(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    remote = Remote(server.address, "token", "a test", "service")
+    for kind in ("disk", "lease"):
+        with pytest.raises(TfhybridError):
+            remote.call(Service.fails, kind)
+        assert f"The call Service.fails of a test failed: {kind} failed" in caplog.text
+    remote.close()
+
+
+def test_both_ends_of_a_slow_call_say_who_waits_and_for_whom(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(messages, "WAIT_SECONDS", 0.1)
+    remote = Remote(server.address, "token", "a test", "service")
+    assert remote.call(Service.number, 5, slow=1.0) == 5
+    waits = f"for service at {server.address} to answer the call Service.number"
+    assert f"Waited 0.1 s {waits}" in caplog.text
+    assert f"Waited 0.4 s {waits}" in caplog.text
+    assert "The call Service.number of a test has taken" in caplog.text
+    remote.close()
+
+
+def test_an_end_that_reads_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(messages, "WAIT_SECONDS", 0.1)
+    mine, its = socket.socketpair()
+    values = np.zeros(1 << 20, np.float32)  # more than the kernel keeps for a reader
+    with contextlib.closing(Caller(mine, "the service", limit=0.3)) as caller, its:
+        with pytest.raises(LostError, match=r"must answer the call Service.sums within 0.3 s"):
+            caller.call(Service.sums, np.arange(3), {"a": values})
+        assert caller.is_closed
+    assert "Waited 0.2 s for the service to answer the call Service.sums" in caplog.text
+
+
+def test_a_process_that_is_not_there_is_named_while_others_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(messages, "WAIT_SECONDS", 0.2)
+    with listener.listen("127.0.0.1") as port:
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+    remote = Remote(address, "token", "a test", "service", patience=1.0)
+    with pytest.raises(StreamError, match="has not answered for 1 s"):
+        remote.call(Service.number)
+    assert f"s for the service at {address}: Cannot connect to service" in caplog.text
 
 
 def test_a_target_names_the_object(server: Server) -> None:

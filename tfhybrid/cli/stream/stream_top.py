@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,8 +29,6 @@ Config = Annotated[
     typer.Argument(metavar="FILE", help="Settings of the stream, such as stream.yaml."),
 ]
 Stats = Callable[[], Mapping[str, Mapping[str, float]]]
-
-_Value = TypeVar("_Value")
 
 
 class Processes:
@@ -58,37 +57,49 @@ class Processes:
         self._models = Routes(**settings.routes).models
 
         def remote(address: str, peer: str) -> Remote:
-            return Remote(address, settings.token, "top", peer, patience=_PATIENCE_SECONDS)
+            patience = {"patience": _PATIENCE_SECONDS, "limit": _PATIENCE_SECONDS}
+            return Remote(address, settings.token, "top", peer, **patience)
 
         self._provider = client(Provider, remote(settings.provider, "provider"))
         nodes = [client(ReadOnlyNode, remote(each, "read-only node")) for each in readers]
         unit = client(SyncUnit, remote(settings.sync, "sync unit"))
         self._stats: list[Stats] = [
+            self._lags,
             self._provider.stats,
             unit.stats,
             *(node.stats for node in nodes),
         ]
 
     def answers(self) -> StreamAnswers:
-        """Returns the metrics of all processes of the stream that answer."""
-        from tfhybrid.monitoring.metrics import STREAM_LAG, from_dict
+        """Returns the metrics of all processes of the stream that answer within their patience.
 
-        silent: list[str] = []
-        lag: dict[str, float] = {}
-        for model in self._models:
-            records = _asked(functools.partial(self._provider.lag, model), silent)
-            lag |= {f"{model}/{queue}": float(count) for queue, count in records.items()}
-        of_provider = [(STREAM_LAG, lag)] if lag else []
-        others = [each for stats in self._stats for each in from_dict(_asked(stats, silent))]
-        return StreamAnswers([*of_provider, *others], silent)
+        Asks all of them at the same time, so that several that are stopped cost no more than one.
+        """
+        from tfhybrid.monitoring.metrics import from_dict
+
+        with ThreadPoolExecutor(len(self._stats)) as threads:
+            answers = list(threads.map(_asked, self._stats))
+        silent = [each for each in answers if isinstance(each, str)]
+        stats = [each for each in answers if not isinstance(each, str)]
+        return StreamAnswers([metric for each in stats for metric in from_dict(each)], silent)
+
+    def _lags(self) -> Mapping[str, Mapping[str, float]]:
+        from tfhybrid.monitoring.metrics import STREAM_LAG
+
+        lags = {
+            f"{model}/{queue}": float(count)
+            for model in self._models
+            for queue, count in self._provider.lag(model).items()
+        }
+        return {STREAM_LAG.name: lags} if lags else {}
 
 
-def _asked(ask: Callable[[], Mapping[str, _Value]], silent: list[str]) -> Mapping[str, _Value]:
+def _asked(stats: Stats) -> Mapping[str, Mapping[str, float]] | str:
+    """Returns the metrics of a process, or why it has not answered."""
     try:
-        return ask()
+        return stats()
     except StreamError as error:
-        silent.append(str(error))
-        return {}
+        return str(error)
 
 
 class StreamAnswers(NamedTuple):
