@@ -25,7 +25,7 @@ from tfhybrid.errors import StoreError
 from tfhybrid.monitoring.metrics import COUNTED_BY_NODES, rates
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
-from tfhybrid.rpc.handshake import Handshake
+from tfhybrid.rpc.handshake import Handshake, checked_name
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.remote_methods import served
 from tfhybrid.rpc.server import NodeServer
@@ -216,9 +216,10 @@ class NodeConnection:
 
         Raises:
             NameTakenError: A living node has that name.
+            StoreError: The name is too long, or logs cannot show it.
             OSError: The state file cannot be written. Nothing was changed.
         """
-        epoch = self._membership.register(name, role, address, incarnation)
+        epoch = self._membership.register(checked_name(name), role, address, incarnation)
         self._name, self._incarnation = name, incarnation
         _log.info("%s has registered, allocation epoch %d", name, epoch)
         return self._standing()

@@ -16,6 +16,26 @@ _INVALID = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recu
 _KEYS = {"shard": "share"}  # keys of the message that differ from the names of the fields
 
 
+_MAX_NAME = 255  # characters; host names have as many
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a process, after checking that logs and metrics can show it.
+
+    Args:
+        name: Name that the process gave itself.
+
+    Raises:
+        StoreError: The name is empty, is too long, or has line breaks or other control characters.
+    """
+    if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+        raise StoreError(
+            f"The name of a process must have 1 to {_MAX_NAME} printable characters. "
+            f"Received: {name[:_MAX_NAME]!r}"
+        )
+    return name
+
+
 class Purpose(enum.StrEnum):
     """Purpose of a connection to a node."""
 
@@ -66,20 +86,22 @@ class Handshake:
             The handshake.
 
         Raises:
-            StoreError: The text is not a valid handshake, or has another version of the protocol.
+            StoreError: The text is not a valid handshake, has another version of the protocol, or
+                has a name that logs cannot show.
         """
         try:
             fields = json.loads(text)
+            name = checked_name(str(fields["name"]))
             protocol = fields.get("protocol")
             if protocol != PROTOCOL:
                 raise StoreError(
-                    f"All processes must run one version of tfhybrid: {fields['name']} must speak "
+                    f"All processes must run one version of tfhybrid: {name} must speak "
                     f"version {PROTOCOL} of the protocol. Received: version {protocol}"
                 )
             link = Purpose(fields["to"])
             return cls(
                 link,
-                str(fields["name"]),
+                name,
                 str(fields.get("session", "")),
                 int(fields.get("host", 0)),
                 int(fields.get("share", 0)),

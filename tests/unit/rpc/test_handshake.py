@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,12 @@ def test_a_handshake_comes_back() -> None:
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(StoreError, match=r"handshake must be JSON|one version of tfhybrid"):
         Handshake.heard(text)
+
+
+@pytest.mark.parametrize("name", ["", "rank 3\nINFO all is well", "a\x1b[2J", "n" * 256])
+def test_names_that_a_line_of_a_log_cannot_show_are_refused(name: str) -> None:
+    with pytest.raises(StoreError, match="1 to 255 printable characters"):
+        Handshake.heard(dataclasses.replace(GOOD, name=name).text())
 
 
 @given(st.text(max_size=30) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(repr))
