@@ -1,9 +1,11 @@
-"""Main loop of a stream process that serves calls."""
+"""Port and main loop of a stream process that serves calls."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 
+from tfhybrid.errors import ConfigError
 from tfhybrid.rpc import listener, process_tls
 from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.calls import answer_calls
@@ -13,29 +15,50 @@ from tfhybrid.rpc.remote_methods import Called
 from tfhybrid.rpc.server import NodeServer
 
 
-def serve_calls(address: str, token: str, calls: Mapping[str, Called]) -> None:
+def open_port(address: str) -> socket.socket:
+    """Opens the port of a stream process. Callers that connect wait until `serve_calls` runs.
+
+    Open it before anything that a process at the same address uses, such as a queue.
+
+    Args:
+        address: Address to listen on, `host:port`.
+
+    Returns:
+        The listening socket, which the caller closes.
+
+    Raises:
+        ConfigError: The address is not `host:port`, or is not available.
+    """
+    try:
+        return listener.listen(*parsed_address(address))
+    except OSError as error:
+        raise ConfigError(
+            f"The address must be free and of this machine. Does the process run already? "
+            f"Received: {address}, {error}"
+        ) from error
+
+
+def serve_calls(port: socket.socket, token: str, calls: Mapping[str, Called]) -> None:
     """Serves calls until SIGTERM or SIGINT, through TLS if the `TFHYBRID_TLS_` variables are set.
 
     Sets signal handlers, so only the main thread may call it.
 
     Args:
-        address: Address to listen on, `host:port`.
+        port: Listening socket; closed when the function returns.
         token: Token that callers must send.
         calls: Function of each call, by name; see `answer_calls`. Calls run on one thread per
             connection, so the functions must be thread-safe.
 
     Raises:
-        ConfigError: The address is not `host:port`, only some of the `TFHYBRID_TLS_` variables are
-            set, or a file of theirs cannot be used.
-        OSError: The address is not available.
+        ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file of theirs cannot
+            be used.
         StoreError: The TLS relay has ended.
-        ValueError, OverflowError: The address has no valid port, or this is not the main thread.
+        ValueError: This is not the main thread.
     """
 
     def visit(_: Handshake, link: MessageLink) -> None:
         answer_calls(link, calls)
 
-    listener_socket = listener.listen(*parsed_address(address))
-    server = NodeServer(listener_socket, token, visit, tls=process_tls.tls_relay())
+    server = NodeServer(port, token, visit, tls=process_tls.tls_relay())
     server.stop_at_signals()
     server.run()

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.support.stream.online_site import Site
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.cli.main import app
+from tfhybrid.rpc.listener import listen
 from tfhybrid.stream.queues import rows
 
 COLUMNS = {"medium": "string", "item": "int64"}
@@ -41,6 +42,19 @@ def test_options_are_addresses(tmp_path: Path, address: str) -> None:
     config = write_stream(tmp_path, tmp_path, COLUMNS)
     for command in (("serve", config, "ads", "--listen"), ("top", config, "--reader")):
         assert "An address is HOST:PORT" in failed(*command, address)
+
+
+@pytest.mark.parametrize(("command", "field"), [("sync", "sync"), ("provide", "provider")])
+def test_a_process_that_runs_already_is_left_alone(
+    tmp_path: Path, command: str, field: str
+) -> None:
+    """A second provider would end the leases of the first one when it opens the queues."""
+    with listen("127.0.0.1") as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = write_stream(tmp_path, tmp_path, COLUMNS, **{field: address})
+        message = failed(command, config)
+    assert f"Does the process run already? Received: {address}" in message
+    assert not (tmp_path / "stream").exists()  # no queue and no journal was opened
 
 
 @pytest.fixture

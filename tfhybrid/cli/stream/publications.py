@@ -90,19 +90,18 @@ def serve(
 
     $ tfhybrid stream serve stream.yaml ctr --listen 127.0.0.1:7200
     """
-    from tfhybrid.rpc.address import parsed_address
     from tfhybrid.rpc.remote_methods import served
-    from tfhybrid.rpc.serving_calls import serve_calls
+    from tfhybrid.rpc.serving_calls import open_port, serve_calls
     from tfhybrid.serving.read_only_node import ReadOnlyNode
     from tfhybrid.serving.reader import Reader
     from tfhybrid.stream.stream_settings import StreamSettings
 
-    parsed_address(listen)
-    settings = StreamSettings.read(config)
-    folder = str(_folder_of(settings, model))
-    with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
-        reader.follow(interval)
-        serve_calls(listen, settings.token, served(ReadOnlyNode(reader)))
+    with open_port(listen) as port:
+        settings = StreamSettings.read(config)
+        folder = str(_folder_of(settings, model))
+        with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
+            reader.follow(interval)
+            serve_calls(port, settings.token, served(ReadOnlyNode(reader)))
 
 
 def export(

@@ -44,12 +44,12 @@ def sync(config: Config) -> None:
     It owns the weights that trainers update, and publishes them. Its files are in `folder:` of
     FILE.
     """
-    from tfhybrid.rpc.serving_calls import serve_calls
+    from tfhybrid.rpc.serving_calls import open_port, serve_calls
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
-    with closing(settings.sync_unit()) as unit:
-        serve_calls(settings.sync, settings.token, unit.calls)
+    with open_port(settings.sync) as port, closing(settings.sync_unit()) as unit:
+        serve_calls(port, settings.token, unit.calls)
 
 
 @app.command()
@@ -59,12 +59,17 @@ def provide(config: Config) -> None:
     It stores rows in queues and leases them to trainers. Start the sync unit before it.
     """
     from tfhybrid.rpc.remote_methods import served
-    from tfhybrid.rpc.serving_calls import serve_calls
+    from tfhybrid.rpc.serving_calls import open_port, serve_calls
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
-    with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
-        serve_calls(settings.provider, settings.token, served(provider))
+    with (
+        # First: opening the queues ends the leases of a provider that runs already.
+        open_port(settings.provider) as port,
+        closing(settings.open_provider()) as provider,
+        closing(settings.offset_committer()),
+    ):
+        serve_calls(port, settings.token, served(provider))
 
 
 @app.command()
