@@ -20,6 +20,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
+from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
@@ -54,7 +55,7 @@ class StreamSettings:
         expires_seconds: Lifetime of a lease that is not renewed, in seconds. After it the rows are
             leased again. Default 60.
         staleness: Maximum number of other updates applied between the read of the weights under a
-            lease and the update of that lease. Default unlimited.
+            lease and the update of that lease, over all queues of a model. Default unlimited.
         max_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
             rows. Default unlimited.
         on_lost: Behavior if retention has removed rows that were not read: `"raise"`, or `"skip"`
@@ -140,6 +141,7 @@ class StreamSettings:
         try:
             settings = cls(**fields)
             models = Routes(**settings.routes).models
+            settings._check_routes(settings.schema)
             settings._check_addresses()
             LeaseLength(**settings.lease)
             settings._check_publish(models)
@@ -163,6 +165,23 @@ class StreamSettings:
                 parsed_address(str(getattr(self, name)))
             except ConfigError as error:
                 raise ValueError(f"{name}: {error}") from error
+
+    def _check_routes(self, schema: pa.Schema) -> None:
+        """Refuses columns by which no row would find its queue."""
+        routing = [
+            field.name
+            for field in schema
+            if pa.types.is_integer(field.type)
+            or pa.types.is_boolean(field.type)
+            or pa.types.is_string(field.type)
+            or pa.types.is_large_string(field.type)
+        ]
+        unknown = [name for name in self.routes["columns"] if name not in routing]
+        if unknown:
+            raise ValueError(
+                "The columns of routes must be columns of integers, bool or strings, such as "
+                f"{routing}. Received: {unknown}"
+            )
 
     def _check_publish(self, models: Collection[str]) -> None:
         unknown = sorted(set(self.publish_rules) - set(models))
@@ -358,6 +377,7 @@ class StreamSettings:
         letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
         aside = SetAside(folder / "set-aside.json", self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
+        bounds = {name: StalenessBound(self.staleness) for name in routes.models}
         queues = {}
         for name in dict.fromkeys(routes.queues.values()):
             address = self.queue_address(name)
@@ -368,7 +388,7 @@ class StreamSettings:
                 NumberedWriter(queue, folder / f"producers-{name}.json"),
                 QueueReader(queue, self.row_columns, letters, on_lost=self.on_lost),
                 {model: weights[model] for model, of in routes.models.items() if name in of},
-                staleness=self.staleness,
+                bounds=bounds,
                 seconds=self.expires_seconds,
                 max_behind=self.max_behind,
                 aside=aside,

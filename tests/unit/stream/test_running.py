@@ -19,6 +19,8 @@ from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import running
 
+ROUTES = {"columns": ["medium"], "queues": {"video": "video"}, "models": {"ads": ["video"]}}
+
 
 @pytest.fixture
 def started() -> Iterator[list[Running]]:
@@ -96,6 +98,12 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
         ({"columns": {"user": "int46"}}, "is not a valid stream.yaml"),
         ({"columns": {}}, r"stream\.yaml: columns must declare at least one column"),
         ({"columns": {"user": None}}, r"stream\.yaml: Column 'user' must be a type"),
+        (
+            {"routes": {**ROUTES, "columns": []}},
+            r"stream\.yaml: routes need a list of at least one",
+        ),
+        ({"routes": {**ROUTES, "columns": ["place"]}}, r"columns of routes must.*\['place'\]"),
+        ({"columns": {"medium": "float32"}}, r"columns of routes must be.*Received: \['medium'\]"),
         ({"event_time": "medium"}, r"event_time must be a column of numbers.*Received: medium"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,8 +28,60 @@ class _Returned(NamedTuple):
 class _Open:
     lease: Lease
     expires: float
-    done_before: int  # number of leases finished before this one was granted
+    number: int  # in the bound on staleness
     died: tuple[str, ...]  # trainers that have died under its rows before it was granted
+
+
+class StalenessBound:
+    """Bound on the staleness of a model's updates, over the leases of all its queues. Thread-safe.
+
+    Args:
+        staleness: Maximum number of other updates applied between the read of the weights under a
+            lease and the update of that lease. Default unlimited.
+    """
+
+    def __init__(self, staleness: int | None = None) -> None:
+        self._staleness = staleness
+        self._lock = threading.Lock()
+        self._begun = self._done = 0
+        # Number of leases that were finished before each open one, oldest first.
+        self._open: dict[int, int] = {}
+
+    def begin(self) -> int | None:
+        """Counts one more lease, unless an update could then miss too many other updates.
+
+        Returns:
+            Number of the lease, for `end`; `None` if it is not allowed.
+        """
+        with self._lock:
+            if not self._allows_another():
+                return None
+            number, self._begun = self._begun, self._begun + 1
+            self._open[number] = self._done
+            return number
+
+    def end(self, number: int, *, finished: bool) -> None:
+        """Ends a lease.
+
+        Args:
+            number: Number of the lease.
+            finished: Whether its update is in the weights.
+        """
+        with self._lock:
+            del self._open[number]
+            self._done += finished
+
+    def allows_another(self) -> bool:
+        """Returns whether one more lease is allowed now."""
+        with self._lock:
+            return self._allows_another()
+
+    def _allows_another(self) -> bool:
+        if self._staleness is None or not self._open:
+            return True
+        # In the worst case all other open leases and the new one finish before the oldest.
+        oldest = next(iter(self._open.values()))
+        return self._done - oldest + len(self._open) <= self._staleness
 
 
 class LeaseBook:
@@ -45,8 +99,7 @@ class LeaseBook:
         begin: Position of the first row never leased.
         returned: Ranges before `begin` not in the weights, in order. Default none.
         fence: Fence of the first lease. Default 0.
-        staleness: Maximum number of other updates applied between the read of the weights under a
-            lease and the update of that lease. Default unlimited.
+        bound: Bound on staleness that all queues of the model share. Default: none.
         seconds: Lifetime of a lease that is not renewed, in seconds. Default 60.
     """
 
@@ -56,16 +109,15 @@ class LeaseBook:
         returned: Sequence[Range] = (),
         *,
         fence: int = 0,
-        staleness: int | None = None,
+        bound: StalenessBound | None = None,
         seconds: float = 60.0,
     ) -> None:
         self._next = begin
         self._returned = [_Returned(*each, ()) for each in sorted(returned)]
         self._fence = fence
-        self._staleness = staleness
+        self._bound = bound or StalenessBound()
         self._seconds = seconds
         self._open: dict[int, _Open] = {}
-        self._done = 0
 
     @property
     def head(self) -> QueuePosition:
@@ -77,16 +129,15 @@ class LeaseBook:
         """Leases that have not ended, oldest first."""
         return [each.lease for each in self._open.values()]
 
-    def may_grant(self) -> bool:
-        """Returns whether one more lease is allowed.
+    def has_rows(self, cut: Cut) -> bool:
+        """Returns whether the queue has rows that are neither leased nor in the weights.
 
-        It is not if an update could then miss more than `staleness` other updates.
+        Args:
+            cut: Function that returns the end of a lease and its number of rows. Its errors
+                propagate.
         """
-        if self._staleness is None or not self._open:
-            return True
-        # In the worst case all other open leases and the new one finish before the oldest.
-        oldest = next(iter(self._open.values()))
-        return self._done - oldest.done_before + len(self._open) <= self._staleness
+        begin, limit, _ = self._head_range()
+        return cut(begin, 1, limit) is not None
 
     def grant(self, holder: str, rows: int, now: float, cut: Cut) -> Lease | None:
         """Grants a lease from the head.
@@ -102,15 +153,16 @@ class LeaseBook:
             The lease, or `None` if the queue has no more rows now or if another lease would exceed
             the bound on staleness. Its `rows` is 0 if all rows of its range are bad.
         """
-        if not self.may_grant():
+        number = self._bound.begin()
+        if number is None:
             return None
-        died: tuple[str, ...] = ()
-        begin, limit = self._next, None
-        if self._returned:
-            begin, limit, died = self._returned[0]
-        part = cut(begin, rows, limit)
-        if part is None:
-            return None
+        begin, limit, died = self._head_range()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._bound.end, number, finished=False)
+            part = cut(begin, rows, limit)
+            if part is None:
+                return None
+            undo.pop_all()
         end, count = part
         if limit is None:
             self._next = end
@@ -120,7 +172,7 @@ class LeaseBook:
             self._returned.pop(0)
         lease = Lease(self._fence, holder, begin, end, count)
         self._fence += 1
-        self._open[lease.fence] = _Open(lease, now + self._seconds, self._done, died)
+        self._open[lease.fence] = _Open(lease, now + self._seconds, number, died)
         return lease
 
     def renew(self, fence: int, holder: str, now: float) -> None:
@@ -165,8 +217,9 @@ class LeaseBook:
         Args:
             fence: Fence of the lease.
         """
-        if self._open.pop(fence, None) is not None:
-            self._done += 1
+        entry = self._open.pop(fence, None)
+        if entry is not None:
+            self._bound.end(entry.number, finished=True)
 
     def died(self, fence: int) -> tuple[str, ...]:
         """Returns the trainers that have died under the rows of an open lease, its holder last.
@@ -188,15 +241,17 @@ class LeaseBook:
         """
         if fence in self._open:
             trainers = self.died(fence) if died else self._open[fence].died
-            self.put_back(self._open.pop(fence).lease.range, trainers)
+            self.put_back(self.remove(fence).range, trainers)
 
-    def remove(self, fence: int) -> None:
-        """Ends an open lease whose rows are not leased again until `put_back`.
+    def remove(self, fence: int) -> Lease:
+        """Ends an open lease whose rows are not leased again until `put_back`, and returns it.
 
         Args:
             fence: Fence of the lease.
         """
-        del self._open[fence]
+        entry = self._open.pop(fence)
+        self._bound.end(entry.number, finished=False)
+        return entry.lease
 
     def put_back(self, span: Range, died: tuple[str, ...] = ()) -> None:
         """Returns rows that are neither leased nor in the weights to the head.
@@ -206,3 +261,10 @@ class LeaseBook:
             died: Trainers that have died under them. Default none.
         """
         bisect.insort(self._returned, _Returned(*span, died))
+
+    def _head_range(self) -> tuple[QueuePosition, QueuePosition | None, tuple[str, ...]]:
+        """Returns the range of the next lease, and the trainers that have died under its rows.
+
+        Its end is `None` for the end of the queue.
+        """
+        return self._returned[0] if self._returned else (self._next, None, ())

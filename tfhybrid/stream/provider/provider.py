@@ -272,6 +272,32 @@ class Provider:
         return EncodedWork(work.queue, work.lease, payload)
 
     @remote
+    def has_rows(self, request: Request) -> bool:
+        """Returns whether a queue of a request has rows that are neither leased nor in the weights.
+
+        It has them, too, if the bound on staleness holds them back. Also true if a broker or the
+        sync unit does not answer, so that trainers wait for it.
+
+        Args:
+            request: Request of a trainer.
+
+        Raises:
+            LeaseRefusedError: There is no such model, it is not trained from the queue, or the
+                trainer has no queue of its own.
+            PositionLostError: Retention has removed the next rows.
+            DataError: There are too many bad rows.
+            CorruptFileError: A record is damaged.
+            OSError: The file of bad rows cannot be written.
+        """
+        names = self._queues_for(request)
+        try:
+            return any(self._queues[name].has_rows(request.model) for name in names)
+        except StreamError as error:
+            if type(error) is not StreamError:
+                raise
+            return True
+
+    @remote
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
         """Extends a trainer's lease to its full lifetime from now on.
 
@@ -387,6 +413,9 @@ class Provider:
                     with self._lock:
                         self._last[request.trainer] = request.number, name, granted[0].fence
                     return GrantedWork(name, *granted)
+            # Leases that have expired in other queues count in the bound on staleness.
+            for name in self._routes.queues_of(request.model):
+                self._queues[name].settle(request.model, time.monotonic())
         except StreamError as error:
             if type(error) is not StreamError:
                 raise

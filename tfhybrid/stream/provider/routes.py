@@ -17,13 +17,14 @@ class Routes:
 
     Args:
         columns: Names of the columns that decide a row's queue, such as the medium, or medium and
-            slot.
+            slot; at least one.
         queues: Name of the queue for each value of `columns`. The values of several columns are
-            joined by `/`.
+            joined by `/`. Keys that are no text, such as 7, are taken as text.
         models: Names of the queues that each target model is trained from, by model; at least one.
 
     Raises:
-        ConfigError: A model has no queue, or one that is not in `queues`.
+        ConfigError: There is no column, a value of `queues` can be that of no row, or a model has
+            no queue, or one that is not in `queues`.
 
     Example:
 
@@ -41,6 +42,23 @@ class Routes:
     models: Mapping[str, Sequence[str]]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.queues, Mapping) or not isinstance(self.models, Mapping):
+            raise ConfigError(
+                "queues and models of routes must be mappings. "
+                f"Received: queues={self.queues!r}, models={self.models!r}"
+            )
+        object.__setattr__(self, "queues", {str(each): to for each, to in self.queues.items()})
+        if not self.columns or isinstance(self.columns, str):
+            raise ConfigError(
+                "routes need a list of at least one column, whose value decides a row's queue. "
+                f"Received: columns={self.columns!r}"
+            )
+        never = [each for each in self.queues if each.count("/") < len(self.columns) - 1]
+        if never:
+            raise ConfigError(
+                f"The queues of routes are named by one value for each of the columns "
+                f"{list(self.columns)}, joined by `/`. Received: {never}"
+            )
         for model, names in self.models.items():
             unknown = sorted(set(names) - set(self.queues.values()))
             if unknown or not names:

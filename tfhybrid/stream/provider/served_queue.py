@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
-from tfhybrid.stream.provider.lease_book import LeaseBook
+from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
 from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import QueuePosition
@@ -27,7 +27,7 @@ class ServedQueue:
         writer: Writer of the queue. This object closes it.
         reader: Reader of the same queue.
         weights: Target models that are trained from the queue, by name.
-        staleness: Bound on the staleness of updates, as in `LeaseBook`; `None` for no bound.
+        bounds: Bound on the staleness of each model's updates, which its queues share, by model.
         seconds: Lifetime of a lease that is not renewed, in seconds.
         max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
             Default unlimited.
@@ -46,7 +46,7 @@ class ServedQueue:
         reader: QueueReader,
         weights: Mapping[str, TargetWeights],
         *,
-        staleness: int | None,
+        bounds: Mapping[str, StalenessBound],
         seconds: float,
         max_behind: int | None = None,
         aside: SetAside | None = None,
@@ -69,7 +69,7 @@ class ServedQueue:
                 done.end,
                 done.gaps(),
                 fence=standing.epoch * FENCES_PER_TERM,
-                staleness=staleness,
+                bound=bounds[model],
                 seconds=seconds,
             )
 
@@ -139,7 +139,7 @@ class ServedQueue:
             OutOfSpaceError: The sync unit cannot write that bad rows are skipped.
         """
         with self._lock:
-            self._settle(model, now)
+            self.settle(model, now)
             while True:
                 lease = self._books[model].grant(holder, rows, now, self._cut)
                 if lease is None:
@@ -148,6 +148,38 @@ class ServedQueue:
                     return lease, self._rows(lease)
                 self._weights[model].skip(self.name, lease)
                 self._books[model].finish(lease.fence)
+
+    def has_rows(self, model: str) -> bool:
+        """Returns whether the queue has rows that are neither leased nor in the weights.
+
+        It has them, too, if the bound on staleness holds them back.
+
+        Args:
+            model: Name of the target model.
+
+        Raises:
+            PositionLostError: Retention has removed the rows at the head.
+            DataError: There are too many bad rows.
+            StreamError: The queue cannot be reached.
+            CorruptFileError: A record is damaged.
+            OSError: The file of bad rows cannot be written.
+        """
+        with self._lock:
+            return self._books[model].has_rows(self._cut)
+
+    def settle(self, model: str, now: float) -> None:
+        """Ends the leases that have expired. Their rows return to the head, unless applied.
+
+        Args:
+            model: Name of the target model.
+            now: Time in seconds, from the clock of `grant`.
+
+        Raises:
+            StreamError: The sync unit does not answer.
+        """
+        with self._lock:
+            for lease in self._books[model].expired(now):
+                self._end(model, lease, died=True)
 
     def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:
         """Returns an open lease and its rows again, for a trainer that lost the first answer.
@@ -227,10 +259,6 @@ class ServedQueue:
             OSError: The snapshot of the numbers cannot be written.
         """
         self._writer.close()
-
-    def _settle(self, model: str, now: float) -> None:
-        for lease in self._books[model].expired(now):
-            self._end(model, lease, died=True)
 
     def _end(self, model: str, lease: Lease, *, died: bool = False) -> None:
         """Ends a lease, which expires if the trainer has `died`, and else is given back by it."""

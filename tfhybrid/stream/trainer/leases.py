@@ -39,8 +39,9 @@ class Leases:
             `tfhybrid.stream.provider.provider.Request`. Default `"any"`.
         trainer: Name of this trainer, unique among those that run. Default
             `TFHYBRID_STREAM_TRAINER`, or else host and process id.
-        wait: Whether to wait for rows when there are none. Otherwise the data end there. Default
-            `True`.
+        wait: Whether to wait for rows when there are none. Otherwise the data end when all rows
+            are leased or trained; rows that `staleness` holds back, or that cannot be leased
+            because the sync unit does not answer, are waited for. Default `True`.
         push: Content of an update: `"deltas"`, the changes that this trainer's optimizer made to
             the weights, or `"gradients"`, to which the sync unit applies its optimizers. With
             gradients, a lease is one step. Default `"deltas"`.
@@ -150,7 +151,8 @@ class Leases:
     def batch(self) -> pa.RecordBatch | None:
         """Returns the batch to train now: the same one until `trained` is called.
 
-        Requests a lease if there is none. Blocks while there are no rows, if `wait` is `True`.
+        Requests a lease if there is none. Blocks while there are no rows, if `wait` is `True`, and
+        while rows are held back.
 
         Returns:
             The batch, or `None` if there are no more rows and `wait` is `False`, or Python ends.
@@ -168,16 +170,18 @@ class Leases:
             UnsupportedError: With `direct`, a queue is in Kafka, and confluent-kafka is not
                 installed.
         """
+        seconds = _WAIT_SECONDS if self._wait else 0.0
         while self._work is None:
-            encoded = self._provider.lease_encoded(
-                self._request(), _WAIT_SECONDS if self._wait else 0.0
-            )
+            request = self._request()
+            encoded = self._provider.lease_encoded(request, seconds)
             self._work = None if encoded is None else encoded.granted(self._rows.read)
             self._next_row = 0
             self._begun = time.monotonic()
             self._renew_at = self._begun + self._renewal_seconds
-            if self._work is None and (not self._wait or python_ends()):
-                return None
+            if self._work is None:
+                if python_ends() or not (self._wait or self._provider.has_rows(request)):
+                    return None
+                seconds = _WAIT_SECONDS  # the rows are held back
         return self._work.batch.slice(self._next_row, self._batch_size)
 
     def trained(self) -> bool:

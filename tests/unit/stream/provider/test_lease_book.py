@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
-from tfhybrid.stream.provider.lease_book import LeaseBook
+from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
@@ -45,7 +45,8 @@ class LeasedRows(RuleBasedStateMachine):
     @initialize(staleness=st.none() | st.integers(0, 4))
     def begin(self, staleness: int | None) -> None:
         self.staleness = staleness
-        self.book = LeaseBook(QueuePosition(0, 0), staleness=staleness, seconds=SECONDS)
+        self.bound = StalenessBound(staleness)
+        self.book = LeaseBook(QueuePosition(0, 0), bound=self.bound, seconds=SECONDS)
 
     @rule(rows=st.integers(1, 20))
     def append(self, rows: int) -> None:
@@ -56,7 +57,8 @@ class LeasedRows(RuleBasedStateMachine):
         free = self._free()
         lease = self.book.grant(holder, rows, self.now, self._cut)
         if lease is None:
-            assert not free or not self.book.may_grant()
+            assert not free or not self.bound.allows_another()
+            assert self.book.has_rows(self._cut) == bool(free)
             return
         assert _rows(lease)[0] == free[0]  # the head
         assert lease.rows == len(_rows(lease)) <= rows
@@ -100,11 +102,12 @@ class LeasedRows(RuleBasedStateMachine):
     @rule()
     def provider_starts_again(self) -> None:
         """From what is applied alone; whoever held a lease finds that it is over."""
+        self.bound = StalenessBound(self.staleness)
         self.book = LeaseBook(
             self.applied.end,
             self.applied.gaps(),
             fence=self.last_fence + 1,
-            staleness=self.staleness,
+            bound=self.bound,
             seconds=SECONDS,
         )
         for fence, lease in self.held.items():

@@ -19,6 +19,7 @@ from tfhybrid.errors import (
     PositionLostError,
     StreamError,
 )
+from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
@@ -77,8 +78,10 @@ class Site:
         }
         served = {
             name: choices.pop(name, default)
-            for name, default in (("staleness", None), ("seconds", 60.0), ("max_behind", None))
+            for name, default in (("seconds", 60.0), ("max_behind", None))
         }
+        staleness = choices.pop("staleness", None)
+        bounds = {model: StalenessBound(staleness) for model in ROUTES.models}
         queues = {}
         for name in ("video", "news"):
             queue = LogQueue(self.folder / name, write=True, fsync="never", **queue_choices)
@@ -88,6 +91,7 @@ class Site:
                 NumberedWriter(queue, self.folder / f"{name}.json"),
                 QueueReader(queue, COLUMNS, letters, on_lost=on_lost),
                 weights,
+                bounds=bounds,
                 **served,
             )
         self.provider = Provider(queues, COLUMNS, ROUTES, letters, **choices)
@@ -239,6 +243,83 @@ def test_staleness_holds_leases_back(site: Site):
     assert provider.lease(_request(1, trainer="c"), wait_seconds=0.05) is None
     provider.finish("video-model", "video", first.lease.fence)
     assert provider.lease(_request(2, trainer="c")) is not None
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_staleness_is_bounded_over_all_queues_of_a_model(site: Site, staleness: int):
+    """An update is never applied after more than so many others, whatever queues they are from."""
+    dice = random.Random(staleness)
+    provider = site.start_provider(length=LeaseLength(rows=1), staleness=staleness)
+    for number in range(30):
+        provider.put("web", number, _record(range(number, number + 1), "video"))
+        provider.put("app", number, _record(range(30 + number, 31 + number), "news"))
+    held: dict[str, tuple[GrantedWork, int]] = {}  # with the number of updates before its grant
+    updates = 0
+    for number in range(2000):
+        trainer, queue = dice.choice("abcd"), dice.choice(["video", "news", "any", "next"])
+        if trainer not in held:
+            work = provider.lease(_request(number, trainer=trainer, model="all", queue=queue))
+            assert len(held) <= staleness or work is None
+            if work is not None:
+                held[trainer] = work, updates
+        elif dice.random() < 0.5:
+            work, before = held.pop(trainer)
+            assert updates - before <= staleness
+            site.train("all", work, trainer)
+            provider.finish("all", work.queue, work.lease.fence)
+            updates += 1
+    assert updates == 60
+    assert provider.lease(_request(0, trainer="u", queue="video")) is not None  # another model
+
+
+def test_a_lease_that_has_expired_holds_no_other_queue_back(site: Site):
+    provider = site.start_provider(length=LeaseLength(rows=1), staleness=0, seconds=0.0)
+    provider.put("web", 0, _record(range(1)))
+    provider.put("web", 1, _record(range(1, 2), "news"))
+    dead = provider.lease(_request(0, trainer="dead", model="all", queue="video"))
+    news = _request(0, trainer="u", model="all", queue="news")
+    assert provider.lease(news) is None  # looks at the other queues for the next request
+    assert provider.lease(dataclasses.replace(news, number=1)) is not None
+    with pytest.raises(LeaseRefusedError, match="has expired"):
+        site.train("all", dead, "dead")
+
+
+def test_rows_that_staleness_holds_back_are_left(site: Site):
+    provider = site.start_provider(length=LeaseLength(rows=1), staleness=0)
+    provider.put("web", 0, _record(range(2)))
+    first = provider.lease(_request(0, trainer="a"))
+    other = _request(0, trainer="b")
+    assert provider.lease(other) is None
+    assert provider.has_rows(other)
+    provider.finish("video-model", "video", first.lease.fence)
+    provider.lease(_request(1, trainer="a"))
+    assert not provider.has_rows(other)  # the last row is leased
+    with pytest.raises(LeaseRefusedError, match="model must be one of"):
+        provider.has_rows(_request(0, model="audio"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "queues", "message"),
+    [
+        ([], {"": "video"}, "at least one column"),
+        ("medium", {"video": "video"}, "a list of at least one column"),
+        (["medium"], None, "must be mappings"),
+        (["medium", "slot"], {"video/top": "video", "video": "video"}, r"joined by.*\['video'\]"),
+    ],
+)
+def test_routes_by_which_no_row_finds_a_queue_are_refused(columns, queues, message: str):
+    with pytest.raises(ConfigError, match=message):
+        Routes(columns, queues, {"m": ["video"]})
+
+
+def test_numbers_are_values_of_routes():
+    routes = Routes(["slot"], {7: "first", "8": "second"}, {"m": ["first", "second"]})
+    dealt, lost = routes.deal(pa.record_batch({"slot": [8, 7, 9]}))
+    assert {name: rows["slot"].to_pylist() for name, rows in dealt.items()} == {
+        "second": [8],
+        "first": [7],
+    }
+    assert lost.tolist() == [2]
 
 
 def test_bad_rows_in_a_queue_are_passed_over(site: Site):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 import tfhybrid
 from tests.support.stream.online_site import Site
+from tfhybrid.stream.provider.provider import Request
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
+
+NO_ROWS = {"item": np.zeros((0, 2), np.float32)}
 
 
 @pytest.fixture
@@ -39,3 +43,30 @@ def test_a_lease_that_takes_longer_than_its_lifetime_is_renewed(site: Site):
     keys = {"item": np.arange(3)}
     assert leases.send(keys, {"item": np.ones((3, 2), np.float32)}, None)
     assert leases.refused == 0
+
+
+def test_data_end_only_when_no_row_is_left(tmp_path: Path, shm_directory: Path):
+    """With `wait=False`, rows that `staleness` holds back are waited for."""
+    with contextlib.closing(Site(tmp_path, shm_directory, staleness=0)) as site:
+        site.put(128)
+        first, second = (
+            tfhybrid.stream.Leases(
+                site.config, model="ads", batch_size=64, trainer=name, wait=False
+            )
+            for name in ("first", "second")
+        )
+        for leases in (first, second):
+            leases.open(ModelSpec({"item": TableSpec(2)}), [])
+        assert first.batch().num_rows == 64
+        has_rows = site.provider.has_rows
+
+        def answer_and_train(request: Request) -> bool:
+            answer = has_rows(request)
+            if first.work is not None:
+                assert first.trained()
+                assert first.send({"item": np.zeros(0, np.int64)}, NO_ROWS, None)
+            return answer
+
+        site.provider.has_rows = answer_and_train
+        assert second.batch().num_rows == 64
+        assert first.batch() is None  # the last rows are leased

@@ -16,6 +16,7 @@ from tests.support.reference.asynchronous import replayed
 from tests.support.stream.model_updates import ADAGRAD, begun_model, lease_update
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
+from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
@@ -66,7 +67,7 @@ def _provider(
         NumberedWriter(queue, folder / "producers.json"),
         QueueReader(queue, RowColumns.of(SCHEMA), letters),
         {"ads": model},
-        staleness=staleness,
+        bounds={"ads": StalenessBound(staleness)},
         seconds=60.0,
     )
     length = length or LeaseLength(rows=8)
