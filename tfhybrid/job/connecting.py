@@ -137,7 +137,7 @@ class Gathering:
         if self._server is not None and not self._stored:
             self._store_invitation(self._server)
         links = {}
-        for handshake, link in self._listener.arrivals(seconds):
+        for handshake, link, _ in self._listener.arrivals(seconds):
             try:
                 member = RankIdentity.from_json(handshake)
             except ValueError:

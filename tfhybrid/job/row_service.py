@@ -148,7 +148,7 @@ class RowService:
     def _serve(self, listener: Listener) -> None:
         with contextlib.closing(listener):
             while not self._stopping.is_set():
-                for handshake, link in listener.arrivals(_LOOK_SECONDS):
+                for handshake, link, _ in listener.arrivals(_LOOK_SECONDS):
                     self._let_in(handshake, link)
 
     def _let_in(self, text: str, link: socket.socket) -> None:

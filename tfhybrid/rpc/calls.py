@@ -12,14 +12,15 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from tfhybrid import errors
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.messages import LostError, MessageLink, Silence, SilentError
-from tfhybrid.rpc.remote_methods import Call, Called, call_to
+from tfhybrid.rpc.remote_methods import Answer, Call, Called, call_to
 from tfhybrid.rpc.running_calls import running_calls
 from tfhybrid.rpc.tls_relay import BoundedLog
+from tfhybrid.rpc.tokens import RIGHTS, permits
 
 _log = logging.getLogger("tfhybrid.rpc")
 _failures = BoundedLog(_log)
@@ -239,7 +240,9 @@ def ask_each(calls: Sequence[tuple[Caller, Call[_T]]]) -> list[_T]:
     return results
 
 
-def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
+def answer_calls(
+    link: MessageLink, calls: Mapping[str, Called], rights: Mapping[str, str] | None = None
+) -> None:
     """Serves the calls of one connection until it ends, which raises.
 
     An error of a call goes to the caller, is logged with the caller's name, and does not end the
@@ -250,6 +253,8 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
         link: Connection to the caller.
         calls: Function of each call, by name. It takes arguments and arrays, and returns a result
             and arrays.
+        rights: Right that the token of a caller must have, by name of the call. Calls that are not
+            in it need the right to operate, as all do by default.
 
     Raises:
         StoreError: The connection has ended, or the other end sent no message or no known call.
@@ -257,28 +262,43 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
     while True:
         message, arrays = link.receive()
         call, arguments = str(message.get("call")), message.get("arguments")
-        called, number = calls.get(call), message.get("number")
+        called = calls.get(call)
         if called is None or not isinstance(arguments, dict):
             raise StoreError(
                 f"{link.peer} must call one of {sorted(calls)}, with a JSON object of arguments. "
                 f"Received: {call!r}"
             )
-        try:
-            with running_calls.running(call, link.peer):
-                result, results = called(arguments, arrays)
-        except TfhybridError as error:
-            _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
-            link.send(refusal(error, number))
-        except OSError as error:
-            _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
-            link.send(refusal(StoreError(str(error)), number))
-        except Exception as error:
-            _log.exception("The call %s of %s failed", call, link.peer)
-            link.send(refusal(StoreError(f"The call {call} failed: {error!r}"), number))
+        if permits(link.right, needed := (rights or {}).get(call, RIGHTS[-1])):
+            run: Callable[[], Answer] = functools.partial(called, arguments, arrays)
         else:
-            purpose = f"to read the answer to the call {call}"
-            silent = functools.partial(link.log_wait, purpose=purpose)
-            link.send({"number": number, "result": result}, results, silent)
+            run = functools.partial(_refuse, call, needed, link.right)
+        _answer(link, call, run, message.get("number"))
+
+
+def _answer(link: MessageLink, call: str, run: Callable[[], Answer], number: int | None) -> None:
+    """Runs a call, and sends its result, or the error that it raises."""
+    try:
+        with running_calls.running(call, link.peer):
+            result, results = run()
+    except TfhybridError as error:
+        _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
+        link.send(refusal(error, number))
+    except OSError as error:
+        _failures.warn("The call %s of %s failed: %s", call, link.peer, error)
+        link.send(refusal(StoreError(str(error)), number))
+    except Exception as error:
+        _log.exception("The call %s of %s failed", call, link.peer)
+        link.send(refusal(StoreError(f"The call {call} failed: {error!r}"), number))
+    else:
+        purpose = f"to read the answer to the call {call}"
+        silent = functools.partial(link.log_wait, purpose=purpose)
+        link.send({"number": number, "result": result}, results, silent)
+
+
+def _refuse(call: str, needed: str, right: str | None) -> NoReturn:
+    raise StoreError(
+        f"The call {call} needs a token with the right to {needed}. Received: the token to {right}"
+    )
 
 
 def refusal(error: TfhybridError, number: int | None = None) -> dict[str, Any]:

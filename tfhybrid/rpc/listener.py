@@ -8,7 +8,8 @@ import logging
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from tfhybrid.rpc.tls_relay import BoundedLog
 
@@ -75,14 +76,28 @@ def dial(
     return link
 
 
+class Arrival(NamedTuple):
+    """Client that a listener has admitted.
+
+    Attributes:
+        handshake: Text of its handshake.
+        link: Its socket.
+        token: Token that it has sent.
+    """
+
+    handshake: str
+    link: socket.socket
+    token: str
+
+
 class Listener:
-    """Accepts connections and admits clients that send the job's token.
+    """Accepts connections and admits clients that send the job's token, or one of several.
 
     A slow client delays no other; above 500 waiting clients the oldest is closed. Not thread-safe.
 
     Args:
         listener: Listening socket; closed by `close`.
-        token: Token of the job.
+        tokens: Token of the job, or several.
         wrap: Function that returns the socket to use for an accepted one, e.g. through TLS. It must
             not wait, as that delays all clients. Default: the same.
     """
@@ -90,10 +105,13 @@ class Listener:
     def __init__(
         self,
         listener: socket.socket,
-        token: str,
+        tokens: str | Collection[str],
         wrap: Wrap = lambda link: link,
     ) -> None:
-        self._token = token.encode()
+        each_token = [tokens] if isinstance(tokens, str) else tokens
+        self._tokens = [token.encode() for token in each_token]
+        # Bytes of token and handshake. A client may send more at once, which is not ours to read.
+        self._sizes = sorted({len(token) + _HANDSHAKE_BYTES for token in self._tokens})
         self._wrap = wrap
         # Clients whose token and handshake are incomplete, oldest first.
         self._received: dict[socket.socket, bytes] = {}
@@ -104,8 +122,8 @@ class Listener:
         self._selector.register(listener, selectors.EVENT_READ)
         self._socket = listener
 
-    def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
-        """Waits for clients, and yields those that have sent the token and their handshake.
+    def arrivals(self, seconds: float) -> Iterator[Arrival]:
+        """Waits for clients, and yields those that have sent a token and their handshake.
 
         Waits once, until a client connects or sends something, and may then yield nothing: call it
         in a loop. A client without the token is closed, and logged if it sent anything.
@@ -114,16 +132,15 @@ class Listener:
             seconds: Maximum time to wait, in seconds; 0 does not wait.
 
         Yields:
-            Text of the handshake, and the client's socket, which is nonblocking. The caller closes
-            it.
+            A client, whose socket is nonblocking. The caller closes it.
         """
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._socket:
                 self._open()
             elif isinstance(key.fileobj, socket.socket):
-                handshake = self._hear(key.fileobj)
-                if handshake is not None:
-                    yield handshake, key.fileobj
+                arrival = self._hear(key.fileobj)
+                if arrival is not None:
+                    yield arrival
 
     def close(self) -> None:
         """Stops listening and closes all clients that are not admitted yet."""
@@ -156,11 +173,11 @@ class Listener:
             self._dismiss(first)
             first.close()
 
-    def _hear(self, link: socket.socket) -> str | None:
-        """Reads from a client; returns its handshake once that is complete and the token right."""
+    def _hear(self, link: socket.socket) -> Arrival | None:
+        """Reads from a client; returns it once its handshake is complete and a token right."""
         if link not in self._received:
             return None  # closed since the selector reported it
-        size = len(self._token) + _HANDSHAKE_BYTES
+        size = next(each for each in self._sizes if each > len(self._received[link]))
         try:
             data = link.recv(size - len(self._received[link]))
         except BlockingIOError:
@@ -169,19 +186,28 @@ class Listener:
             data = b""
         self._received[link] += data
         received, peer = self._received[link], self._peers[link]
-        if data and len(received) < size:
+        token = self._token_of(received)
+        if data and token is None and len(received) < self._sizes[-1]:
             return None
         self._dismiss(link)
-        token, handshake = received[: len(self._token)], received[len(self._token) :]
         why = "it does not show the token"
-        if hmac.compare_digest(token, self._token):
+        if token is not None:
             try:
-                return handshake.decode().rstrip()
+                handshake = received[len(token) :].decode().rstrip()
+                return Arrival(handshake, link, token.decode())
             except UnicodeDecodeError:
                 why = "its handshake is not UTF-8 text"
         if received:  # a client that sends nothing may only check whether the port is open
             self._refusals.warn("A connection from %s is closed: %s", peer, why)
         link.close()
+        return None
+
+    def _token_of(self, received: bytes) -> bytes | None:
+        """Returns the token that a client has sent before its whole handshake; `None` if none."""
+        for token in self._tokens:
+            whole = len(received) == len(token) + _HANDSHAKE_BYTES
+            if whole and hmac.compare_digest(received[: len(token)], token):
+                return token
         return None
 
     def _dismiss(self, link: socket.socket) -> None:

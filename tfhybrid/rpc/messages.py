@@ -64,6 +64,8 @@ class MessageLink:
 
     Attributes:
         seconds: Time without any bytes after which `silent` is called, in seconds.
+        right: Right of the token that the other end has shown, one of `RIGHTS`; `None` for every
+            right.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class MessageLink:
         self._link = link
         self.peer = peer
         self._purpose = purpose
+        self.right: str | None = None
         self.seconds = WAIT_SECONDS if limit is None else min(limit, WAIT_SECONDS)
         link.setblocking(True)
         # Timeouts of the kernel: with those of Python each send and receive is two system calls.

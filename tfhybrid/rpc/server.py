@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.errors import StoreError
@@ -34,7 +34,7 @@ class NodeServer:
 
     Args:
         listener: Listening socket; closed when `run` returns.
-        token: Token of the cluster.
+        tokens: Token of the cluster; or the right of each token, by token.
         visit: Function that serves a connection for calls (`CALLS`, `BATCHES`) until it ends. It
             runs on a thread of its own; the server closes the connection afterwards.
         take: Function that becomes the owner of any other connection. It runs on the thread of
@@ -45,12 +45,13 @@ class NodeServer:
     def __init__(
         self,
         listener: socket.socket,
-        token: str,
+        tokens: str | Mapping[str, str],
         visit: Visit,
         take: Take | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self._listener = Listener(listener, token, accepted(tls, _SILENCE_SECONDS))
+        self._rights = {} if isinstance(tokens, str) else dict(tokens)
+        self._listener = Listener(listener, tokens, accepted(tls, _SILENCE_SECONDS))
         self._tls = tls
         self._visit = visit
         self._take = take
@@ -75,8 +76,8 @@ class NodeServer:
             while not self._stopping.is_set():
                 if self._tls is not None and self._tls.ended:
                     raise StoreError("The TLS relay of this node has ended, so the node stops")
-                for text, link in listener.arrivals(_LOOK_SECONDS):
-                    self._let_in(text, link)
+                for text, link, token in listener.arrivals(_LOOK_SECONDS):
+                    self._let_in(text, link, self._rights.get(token))
                 running_calls.look()
         with self._lock:
             links = list(self._links)
@@ -92,12 +93,12 @@ class NodeServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
 
-    def _let_in(self, text: str, link: socket.socket) -> None:
+    def _let_in(self, text: str, link: socket.socket, right: str | None) -> None:
         try:
             handshake = Handshake.heard(text)
             if handshake.to in _CALLS:
-                thread = threading.Thread(target=self._answer, args=(handshake, link), daemon=True)
-                thread.start()
+                arguments = (handshake, link, right)
+                threading.Thread(target=self._answer, args=arguments, daemon=True).start()
             elif self._take is not None:
                 self._take(handshake, link)
             else:
@@ -112,8 +113,9 @@ class NodeServer:
                     MessageLink(link, "a caller").send(refusal(StoreError(str(error))))
             link.close()
 
-    def _answer(self, handshake: Handshake, link: socket.socket) -> None:
+    def _answer(self, handshake: Handshake, link: socket.socket, right: str | None) -> None:
         messages = MessageLink(link, handshake.name)
+        messages.right = right
         with self._lock:
             self._links.add(messages)
         try:

@@ -38,16 +38,22 @@ def open_port(address: str) -> socket.socket:
         ) from error
 
 
-def serve_calls(port: socket.socket, token: str, calls: Mapping[str, Called]) -> None:
+def serve_calls(
+    port: socket.socket,
+    tokens: Mapping[str, str],
+    calls: Mapping[str, Called],
+    rights: Mapping[str, str],
+) -> None:
     """Serves calls until SIGTERM or SIGINT, through TLS if the `TFHYBRID_TLS_` variables are set.
 
     Sets signal handlers, so only the main thread may call it.
 
     Args:
         port: Listening socket; closed when the function returns.
-        token: Token that callers must send.
+        tokens: Right of each token that callers may send, by token.
         calls: Function of each call, by name; see `answer_calls`. Calls run on one thread per
             connection, so the functions must be thread-safe.
+        rights: Right that each call needs, by name; see `answer_calls`.
 
     Raises:
         ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file of theirs cannot
@@ -57,8 +63,8 @@ def serve_calls(port: socket.socket, token: str, calls: Mapping[str, Called]) ->
     """
 
     def visit(_: Handshake, link: MessageLink) -> None:
-        answer_calls(link, calls)
+        answer_calls(link, calls, rights)
 
-    server = NodeServer(port, token, visit, tls=process_tls.tls_relay())
+    server = NodeServer(port, tokens, visit, tls=process_tls.tls_relay())
     server.stop_at_signals()
     server.run()

@@ -65,14 +65,14 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
     it, because it sets signal handlers.
 
     Args:
-        config: Path of `stream.yaml`. Its token file is created if it does not exist.
+        config: Path of `stream.yaml`. Token files that do not exist are created.
         tell: Function that is called on every change with the pid and the number of starts of each
             process, by name.
 
     Raises:
         ConfigError: The file is not valid, or has no trainers.
         StoreError: The stream runs already on this machine.
-        OSError: The folder or the token file cannot be written.
+        OSError: The folder or a token file cannot be written.
         ValueError: Another thread than the main one called it.
     """
     config = config.absolute()
@@ -81,5 +81,6 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
     processes = _processes(config, file, settings)
     directory = Path(settings.folder) / "processes"
     directory.mkdir(parents=True, exist_ok=True)
-    make_token(Path(settings.token_file))
+    for path in (settings.token_file, *settings.rights.values()):
+        make_token(Path(path))
     local_launcher.run(directory, processes, tell)

@@ -20,6 +20,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
+from tfhybrid.rpc.tokens import RIGHTS
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
@@ -77,6 +78,9 @@ class StreamSettings:
             `tfhybrid.cluster.cluster_file.Role`. Default none.
         publish: Fields of `PublishRules`, by model. Default none: nothing is published.
         event_time: Name of the column with a row's event time, in seconds since 1970. Default none.
+        rights: Paths of further files with secrets, by the right that they give: `read` (metrics
+            and weights) or `train` (also rows, leases and updates). The secret of `token_file`
+            opens everything. Used by the provider, the sync unit and read-only nodes. Default none.
     """
 
     folder: str
@@ -101,6 +105,7 @@ class StreamSettings:
     trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     publish: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     event_time: str | None = None
+    rights: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
@@ -136,16 +141,17 @@ class StreamSettings:
         fields["lease"] = file.check(_names(LeaseLength), lease, "lease")
         file.check(_names(Routes), fields.get("routes", {}), "routes")
         _check_mappings(file, fields)
+        file.check(RIGHTS[:-1], fields.get("rights", {}), "rights")
         for model, rules in fields.get("publish", {}).items():
             file.check(_names(PublishRules), rules, "publish", model)
         try:
             settings = cls(**fields)
             models = Routes(**settings.routes).models
-            settings._check_routes(settings.schema)
+            _check_routes(settings.routes["columns"], settings.schema)
             settings._check_addresses()
             LeaseLength(**settings.lease)
             settings._check_publish(models)
-            settings._check_event_time(settings.schema)
+            _check_event_time(settings.event_time, settings.schema)
             if settings.save_seconds <= 0:
                 raise ValueError(
                     f"save_seconds must be positive. Received: {settings.save_seconds}"
@@ -166,42 +172,11 @@ class StreamSettings:
             except ConfigError as error:
                 raise ValueError(f"{name}: {error}") from error
 
-    def _check_routes(self, schema: pa.Schema) -> None:
-        """Refuses columns by which no row would find its queue."""
-        routing = [
-            field.name
-            for field in schema
-            if pa.types.is_integer(field.type)
-            or pa.types.is_boolean(field.type)
-            or pa.types.is_string(field.type)
-            or pa.types.is_large_string(field.type)
-        ]
-        unknown = [name for name in self.routes["columns"] if name not in routing]
-        if unknown:
-            raise ValueError(
-                "The columns of routes must be columns of integers, bool or strings, such as "
-                f"{routing}. Received: {unknown}"
-            )
-
     def _check_publish(self, models: Collection[str]) -> None:
         unknown = sorted(set(self.publish_rules) - set(models))
         if unknown:
             raise ValueError(
                 f"The models under publish must be among {sorted(models)}. Received: {unknown}"
-            )
-
-    def _check_event_time(self, schema: pa.Schema) -> None:
-        if self.event_time is None:
-            return
-        numbers = [
-            field.name
-            for field in schema
-            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        ]
-        if self.event_time not in numbers:
-            raise ValueError(
-                f"event_time must be a column of numbers, one of {sorted(numbers)}. "
-                f"Received: {self.event_time}"
             )
 
     @property
@@ -234,12 +209,28 @@ class StreamSettings:
 
     @property
     def token(self) -> str:
-        """Token that connections of this stream must send.
+        """Token that this process sends to the others.
 
         Raises:
             ConfigError: The token file cannot be read, or is empty.
         """
         return f"stream1.{read_token(Path(self.token_file))}"
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """Right of each token that a process of this stream accepts, by token.
+
+        Raises:
+            ConfigError: A token file cannot be read, is empty, or has the token of another one.
+        """
+        files = {**self.rights, RIGHTS[-1]: self.token_file}
+        tokens = {f"stream1.{read_token(Path(file))}": right for right, file in files.items()}
+        if len(tokens) < len(files):
+            raise ConfigError(
+                f"Each right of a stream needs a token of its own. Received: files with equal "
+                f"tokens, {files}"
+            )
+        return tokens
 
     @property
     def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -426,11 +417,44 @@ class StreamSettings:
 
 
 def _check_mappings(file: YamlFile, fields: Mapping[str, Any]) -> None:
-    for section in ("columns", "queues", "own", "policies", "trainers", "publish"):
+    for section in ("columns", "queues", "own", "policies", "trainers", "publish", "rights"):
         if not isinstance(fields.get(section, {}), dict):
             raise ConfigError(
                 f"{file.at(section)} must be a mapping. Received: {fields[section]!r}"
             )
+
+
+def _check_routes(columns: Collection[str], schema: pa.Schema) -> None:
+    """Refuses columns by which no row would find its queue."""
+    routing = [
+        field.name
+        for field in schema
+        if pa.types.is_integer(field.type)
+        or pa.types.is_boolean(field.type)
+        or pa.types.is_string(field.type)
+        or pa.types.is_large_string(field.type)
+    ]
+    unknown = [name for name in columns if name not in routing]
+    if unknown:
+        raise ValueError(
+            "The columns of routes must be columns of integers, bool or strings, such as "
+            f"{routing}. Received: {unknown}"
+        )
+
+
+def _check_event_time(event_time: str | None, schema: pa.Schema) -> None:
+    if event_time is None:
+        return
+    numbers = [
+        field.name
+        for field in schema
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    if event_time not in numbers:
+        raise ValueError(
+            f"event_time must be a column of numbers, one of {sorted(numbers)}. "
+            f"Received: {event_time}"
+        )
 
 
 def _names(fields_of: type) -> list[str]:

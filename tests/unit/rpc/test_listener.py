@@ -23,7 +23,7 @@ def serve() -> None:
     sys.stdout.flush()
     arrivals = listener.Listener(link, TOKEN)
     while True:
-        for handshake, _ in arrivals.arrivals(1.0):
+        for handshake, *_ in arrivals.arrivals(1.0):
             sys.stdout.write(f"{handshake}\n")
             return
 
@@ -38,6 +38,24 @@ def test_strangers_who_take_all_descriptors_are_closed_for_a_client() -> None:
             held.enter_context(socket.create_connection(address, timeout=30))
         held.enter_context(listener.dial(address, TOKEN, "a client", 30, 60))
         assert process.stdout.readline() == "a client\n"
+
+
+def test_tokens_of_other_lengths_are_told_apart_and_nothing_behind_them_is_read() -> None:
+    with listener.listen("127.0.0.1") as port, contextlib.ExitStack() as held:
+        address = port.getsockname()
+        arrivals = listener.Listener(port, ["short", "much longer", "other"])
+        admitted = {}
+        for token in ("much longer", "other", "short", "wrong", "much lonely"):
+            link = held.enter_context(listener.dial(address, token, f"with {token}", 30, 60))
+            link.sendall(b"more")
+        held.callback(arrivals.close)
+        while len(admitted) < 3:
+            for handshake, link, token in arrivals.arrivals(1.0):
+                admitted[token] = handshake
+                link.setblocking(True)
+                assert link.recv(4, socket.MSG_WAITALL) == b"more"
+                link.close()
+        assert admitted == {each: f"with {each}" for each in ("short", "much longer", "other")}
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def serve(descriptors: int, files: TlsFiles) -> None:
     sys.stdout.flush()
     arrivals = listener.Listener(link, TOKEN, accepted(tls, SILENCE))
     while not tls.ended:
-        for handshake, _ in arrivals.arrivals(0.2):
+        for handshake, *_ in arrivals.arrivals(0.2):
             sys.stdout.write(f"{handshake}\n")
             sys.stdout.flush()
             if handshake == "end":

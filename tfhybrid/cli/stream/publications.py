@@ -101,7 +101,8 @@ def serve(
         folder = str(_folder_of(settings, model))
         with closing(Reader(folder, name=model, memory=settings.memory)) as reader:
             reader.follow(interval)
-            serve_calls(port, settings.token, served(ReadOnlyNode(reader)))
+            calls = served(ReadOnlyNode(reader))
+            serve_calls(port, settings.tokens, calls, dict.fromkeys(calls, "read"))
 
 
 def export(

@@ -45,11 +45,12 @@ def sync(config: Config) -> None:
     FILE.
     """
     from tfhybrid.rpc.serving_calls import open_port, serve_calls
+    from tfhybrid.stream.call_rights import CALL_RIGHTS
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
     with open_port(settings.sync) as port, closing(settings.sync_unit()) as unit:
-        serve_calls(port, settings.token, unit.calls)
+        serve_calls(port, settings.tokens, unit.calls, CALL_RIGHTS)
 
 
 @app.command()
@@ -60,6 +61,7 @@ def provide(config: Config) -> None:
     """
     from tfhybrid.rpc.remote_methods import served
     from tfhybrid.rpc.serving_calls import open_port, serve_calls
+    from tfhybrid.stream.call_rights import CALL_RIGHTS
     from tfhybrid.stream.stream_settings import StreamSettings
 
     settings = StreamSettings.read(config)
@@ -69,7 +71,7 @@ def provide(config: Config) -> None:
         closing(settings.open_provider()) as provider,
         closing(settings.offset_committer()),
     ):
-        serve_calls(port, settings.token, served(provider))
+        serve_calls(port, settings.tokens, served(provider), CALL_RIGHTS)
 
 
 @app.command()
