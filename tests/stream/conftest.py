@@ -1,5 +1,6 @@
 """What tests of streams share."""
 
 from tests.support.stream.broker import broker
+from tests.support.stream.postgres import postgres
 
-__all__ = ["broker"]  # the fixture
+__all__ = ["broker", "postgres"]  # the fixtures

@@ -26,6 +26,7 @@ def test_contract(broker: Broker, tmp_path: Path):
     queue_contract.check_order_and_offsets(queue("order"))
     queue_contract.check_the_end(queue("end"))
     queue_contract.check_numbers(queue("numbers"), tmp_path / "numbers.json")
+    queue_contract.check_positions(lambda: queue("positions"), tmp_path / "positions.json")
     reader = open_queue(f"kafka://{broker.servers}/order")
     queue_contract.check_reading_alone(reader)
     assert len(queue_contract.read_all(reader)) == 30

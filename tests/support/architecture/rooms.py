@@ -71,7 +71,7 @@ LEVELS = [
     ["stream/weights"],
     ["stream/sync_unit"],
     ["stream/provider"],
-    ["stream"],
+    ["stream", "stream/feeding"],
     ["stream/trainer"],
     ["serving"],
     ["callbacks", "models"],

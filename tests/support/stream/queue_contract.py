@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tfhybrid.errors import PositionLostError, StreamError
-from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
+from tfhybrid.errors import DataError, PositionLostError, StreamError
+from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import Queue, Record
 
 
@@ -58,6 +59,22 @@ def check_numbers(queue: Queue, snapshot: Path) -> None:
     payloads = [record.payload for record in read_all(queue)]
     assert payloads == [b"a0", b"a1", b"a2", b"b7", b"a3"]
     assert NumberedWriter(queue, snapshot).append([Numbered("a", 3, Record(b"a3"))]) == 0
+
+
+def check_positions(opened: Callable[[], Queue], snapshot: Path) -> None:
+    """The last position of a producer is known, and only its record counts as sent again."""
+    sent = [Numbered("a", number, Record(b"a"), f"to {number}") for number in range(3)]
+    for new in (3, 0, 0):  # by the first writer, with its snapshot, and without one
+        writer = NumberedWriter(opened(), snapshot)
+        assert writer.append(sent[-1:] if new == 0 else sent) == new
+        for other in (sent[1], sent[2]._replace(position="to 7")):
+            with pytest.raises(DataError, match="Is another process feeding the same source"):
+                writer.append([sent[2]._replace(producer="b"), other])
+        assert writer.last("a") == LastRecord(2, "to 2")
+        assert writer.last("b") is None
+        writer.close()
+        if new == 0:
+            snapshot.unlink()
 
 
 def check_reading_alone(reader: Queue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.stream.online_site import Site
+from tests.support.stream.queue_contract import read_all
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.cli.main import app
 from tfhybrid.rpc.listener import listen
+from tfhybrid.stream.feeding.file_records import file_records
 from tfhybrid.stream.queues import rows
 
 COLUMNS = {"medium": "string", "item": "int64"}
@@ -89,3 +92,52 @@ def test_a_malformed_line_of_a_file_costs_one_row(site: Site, tmp_path: Path, na
         assert f"{name}: {new} new rows" in result.stdout, result.exception
     letters = (Path(site.settings.folder) / "bad-rows.jsonl").read_text()
     assert letters.count("\n") == bad
+
+
+def feed(site: Site, file: Path, *options: str) -> str:
+    command = ["stream", "feed", str(site.config), str(file), *options]
+    result = CliRunner().invoke(app, command)
+    return result.stdout if result.exit_code == 0 else result.stderr
+
+
+def line(item: int, medium: str = "video") -> str:
+    return json.dumps({**ROW, "item": item, "medium": medium}) + "\n"
+
+
+def test_lines_that_were_added_to_a_file_are_the_only_new_ones(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "clicks.jsonl"
+    for size, new, rows_of_record in ((1300, 1300, 1000), (2500, 1200, 1000), (2501, 1, 7)):
+        file.write_text("".join(map(line, range(size))))
+        assert f"{new} new rows" in feed(site, file, f"--rows={rows_of_record}")
+    assert items(site, "video") == [*range(2501)]
+
+
+def test_another_file_under_the_same_path_is_refused(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "clicks.jsonl"
+    file.write_text("".join(map(line, range(10))))
+    assert "10 new rows" in feed(site, file)
+    file.write_text("".join(map(line, range(100, 120))))
+    assert "clicks.jsonl must begin with the" in feed(site, file)
+    assert items(site, "video") == [*range(10)]
+
+
+def test_a_record_that_some_queues_have_reaches_the_others(
+    tmp_path: Path, shm_directory: Path
+) -> None:
+    """The provider dies between two queues of a record, and the file is fed again."""
+    with closing(Site(tmp_path, shm_directory, media=("video", "news"))) as site:
+        file = tmp_path / "clicks.jsonl"
+        file.write_text("".join(line(item, "news" if item % 3 else "video") for item in range(20)))
+        (record, *_) = file_records(file, 8, None)
+        half = [each for each in record.record.payload.split(b"\n") if b'"video"' in each]
+        producer = str(file)
+        site.provider.put(producer, record.number, rows.of_lines(half), record.position)
+        assert "17 new rows" in feed(site, file, "--rows=8")
+        assert items(site, "video") == [*range(0, 20, 3)]
+        assert items(site, "news") == [item for item in range(20) if item % 3]
+
+
+def items(site: Site, queue: str) -> list[int]:
+    columns = site.settings.row_columns
+    batches = [rows.decode(each, columns).batch for each in read_all(site.queue(queue))]
+    return [item for batch in batches for item in batch["item"].to_pylist()]

@@ -12,14 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid._remote import remote
-from tfhybrid.errors import LeaseRefusedError, StreamError
+from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.monitoring import metrics
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetter, DeadLetters
-from tfhybrid.stream.queues.numbered_writer import Numbered
+from tfhybrid.stream.queues.decoded_rows import DecodedRows
+from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.weights.lease import Lease
@@ -171,43 +172,71 @@ class Provider:
         self._turns: dict[str, int] = {}
 
     @remote
-    def put(self, producer: str, number: int, record: Record) -> int:
+    def put(
+        self,
+        producer: str,
+        number: int,
+        record: Record,
+        position: str = "",
+        queue: str | None = None,
+    ) -> int:
         """Puts the rows of a record into their queues. Each record is stored once.
 
         Args:
             producer: Name of the producer.
             number: Number of the record; it must increase from record to record of a producer.
             record: Record with JSON or Arrow rows.
+            position: Description of where the record ends in the producer's source, which
+                `last_record` returns. Default none.
+            queue: Name of the queue of all rows. A record is then stored with its position even if
+                it has no good row. Default: the routes decide.
 
         Returns:
             Number of rows that were new; 0 if the record was stored before, or has no good row with
             a queue.
 
         Raises:
+            ConfigError: There is no such queue.
+            DataError: There are too many bad rows, or the record has a position and a queue has
+                another record of this number.
             StreamError: A queue could not be written, or its models are too far behind. Send the
                 record again with the same number.
-            DataError: There are too many bad rows.
             OutOfSpaceError: The disk of a queue is full. Send the record again with the same
                 number.
         """
         decoded = rows.decode(record, self._columns)
-        dealt, lost = self._routes.deal(decoded.batch)
-        source = f"producer {producer}"
-        letters = [
-            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
-            for bad in decoded.bad
-        ]
-        for row in lost.tolist():
-            at = QueuePosition(number, int(decoded.numbers[row]))
-            reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
-            payload = rows.encode(decoded.batch.slice(row, 1)).payload
-            letters.append(DeadLetter(at, reason, payload))
-        self._letters.add_all(source, letters)
+        if queue is None:
+            dealt, lost = self._routes.deal(decoded.batch)
+        else:
+            self._check_queue(queue)
+            dealt, lost = {queue: decoded.batch}, np.empty(0, np.int64)
+        self._tell_bad(producer, number, decoded, lost)
         return sum(
             batch.num_rows
-            * self._queues[name].put([Numbered(producer, number, rows.encode(batch))])
+            * self._queues[name].put([Numbered(producer, number, rows.encode(batch), position)])
             for name, batch in dealt.items()
+            if batch.num_rows or position
         )
+
+    @remote
+    def last_record(self, producer: str, queue: str | None = None) -> LastRecord | None:
+        """Returns the last record of a producer, or `None` if no queue has one.
+
+        Of a record whose rows went to several queues, it is not known whether all of them have it.
+        Send it again.
+
+        Args:
+            producer: Name of the producer.
+            queue: Name of the queue. Default: all queues.
+
+        Raises:
+            ConfigError: There is no such queue.
+        """
+        if queue is not None:
+            self._check_queue(queue)
+        names = self._queues if queue is None else (queue,)
+        stored = [self._queues[name].last(producer) for name in names]
+        return max((each for each in stored if each is not None), default=None)
 
     def lease(self, request: Request, *, wait_seconds: float = 0.0) -> GrantedWork | None:
         """Grants a lease to a trainer. A request with the same number again gets the same lease.
@@ -442,6 +471,25 @@ class Provider:
             )
         self._queue(request.model, name)
         return (name,)
+
+    def _tell_bad(self, producer: str, number: int, decoded: DecodedRows, lost: np.ndarray) -> None:
+        """Adds the bad rows of a record, and those without a queue, to the file of bad rows."""
+        letters = [
+            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
+            for bad in decoded.bad
+        ]
+        for row in lost.tolist():
+            at = QueuePosition(number, int(decoded.numbers[row]))
+            reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
+            payload = rows.encode(decoded.batch.slice(row, 1)).payload
+            letters.append(DeadLetter(at, reason, payload))
+        self._letters.add_all(f"producer {producer}", letters)
+
+    def _check_queue(self, name: str) -> None:
+        if name not in self._queues:
+            raise ConfigError(
+                f"The queue must be one of {sorted(self._queues)}. Received: {name!r}"
+            )
 
     def _queue(self, model: str, name: str) -> ServedQueue:
         names = self._routes.queues_of(model)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
-from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
+from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
@@ -83,6 +83,7 @@ class ServedQueue:
             Number of records that were new.
 
         Raises:
+            DataError: The queue has another record of this number. No record was appended.
             StreamError: The records could not be appended, or a model is too far behind. Send all
                 of them again later.
             OutOfSpaceError: The disk is full; no record was appended.
@@ -96,6 +97,15 @@ class ServedQueue:
                     f"trainers. Received: {behind}"
                 )
             return self._writer.append(records)
+
+    def last(self, producer: str) -> LastRecord | None:
+        """Returns the last record of a producer; `None` if there is none.
+
+        Args:
+            producer: Name of the producer.
+        """
+        with self._lock:
+            return self._writer.last(producer)
 
     @property
     def set_aside(self) -> list[SetAsideLease]:

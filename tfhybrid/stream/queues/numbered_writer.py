@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from tfhybrid.core.checked_object import with_checksum, without_checksum
 from tfhybrid.core.whole_file import write_whole
-from tfhybrid.errors import CorruptFileError
+from tfhybrid.errors import CorruptFileError, DataError
 from tfhybrid.stream.queues.queue import Queue, Record
 
 _log = logging.getLogger("tfhybrid.stream")
 
 PRODUCER = "producer"
 NUMBER = "number"
+POSITION = "position"
 
 _SNAPSHOT_RECORDS = 10_000  # number of records between snapshots, which a new writer reads again
 
@@ -29,18 +30,33 @@ class Numbered(NamedTuple):
         producer: Name of the producer.
         number: Number of the record, greater than that of this producer's record before.
         record: The record.
+        position: Description of where the record ends in the producer's source. Default none.
     """
 
     producer: str
     number: int
     record: Record
+    position: str = ""
+
+
+class LastRecord(NamedTuple):
+    """The last record of a producer that a queue has.
+
+    Args:
+        number: Number of the record.
+        position: Description of where it ends in the producer's source; empty if the producer gave
+            none.
+    """
+
+    number: int
+    position: str = ""
 
 
 class NumberedWriter:
     """The only writer of a queue; appends each numbered record once. Not thread-safe.
 
-    Producer and number are stored in the record itself, so no crash can separate a record from its
-    number. A new writer reads the last numbers from a snapshot file, and then from the records
+    Producer, number and position are stored in the record itself, so no crash can separate a record
+    from them. A new writer reads the last numbers from a snapshot file, and then from the records
     appended since.
 
     Args:
@@ -68,7 +84,7 @@ class NumberedWriter:
     def __init__(self, queue: Queue, snapshot: str | os.PathLike[str]) -> None:
         self.queue = queue
         self._snapshot = Path(snapshot)
-        self._numbers: dict[str, int] = {}
+        self._last: dict[str, LastRecord] = {}
         self._read_to = queue.begin()
         self._saved_at = self._read_to
         self._load()
@@ -78,7 +94,7 @@ class NumberedWriter:
         """Appends the records that the queue does not have yet.
 
         A record counts as stored if its number is not above that of the last record of its
-        producer.
+        producer. A record with a position must then be that last record, with the same position.
 
         Args:
             records: Records of one or more producers. The records of each producer are in the order
@@ -88,18 +104,13 @@ class NumberedWriter:
             Number of records that were new.
 
         Raises:
+            DataError: The queue has another record of this number. No record was appended.
             StreamError: The records could not be appended, or some were and others not. It is safe
                 to pass all of them again.
             OutOfSpaceError: The disk is full; no record was appended.
             OSError: The records were appended, but a file that follows them could not be written.
         """
-        numbers = dict(self._numbers)
-        new = []
-        for producer, number, record in records:
-            if number > numbers.get(producer, -1):
-                names = {PRODUCER: producer, NUMBER: str(number)}
-                new.append(Record(record.payload, {**record.attributes, **names}))
-                numbers[producer] = number
+        new, stored = self._new(records)
         if not new:
             return 0
         try:
@@ -107,10 +118,18 @@ class NumberedWriter:
         except BaseException:
             self._catch_up()  # some records may have been written
             raise
-        self._numbers = numbers
+        self._last = stored
         if self._read_to - self._saved_at >= _SNAPSHOT_RECORDS:
             self._save()
         return len(new)
+
+    def last(self, producer: str) -> LastRecord | None:
+        """Returns the last record of a producer; `None` if there is none.
+
+        Args:
+            producer: Name of the producer.
+        """
+        return self._last.get(producer)
 
     def close(self) -> None:
         """Writes the snapshot file and closes the queue.
@@ -121,6 +140,22 @@ class NumberedWriter:
         self._save()
         self.queue.close()
 
+    def _new(self, records: Sequence[Numbered]) -> tuple[list[Record], dict[str, LastRecord]]:
+        """Returns the records to append, and the last record of each producer behind them."""
+        stored = dict(self._last)
+        new = []
+        for producer, number, record, position in records:
+            last = stored.get(producer)
+            if last is not None and number <= last.number:
+                _check_same(producer, LastRecord(number, position), last)
+                continue
+            names = {PRODUCER: producer, NUMBER: str(number)}
+            if position:
+                names[POSITION] = position
+            new.append(Record(record.payload, {**record.attributes, **names}))
+            stored[producer] = LastRecord(number, position)
+        return new, stored
+
     def _catch_up(self) -> None:
         end = self.queue.end()
         while self._read_to < end:
@@ -129,12 +164,13 @@ class NumberedWriter:
                 number = record.attributes.get(NUMBER, "")
                 # Records of other producers may have attributes of these names.
                 if PRODUCER in record.attributes and number.isascii() and number.isdecimal():
-                    self._numbers[record.attributes[PRODUCER]] = int(number)
+                    last = LastRecord(int(number), record.attributes.get(POSITION, ""))
+                    self._last[record.attributes[PRODUCER]] = last
             self._read_to = chunk.next_offset
 
     def _load(self) -> None:
         try:
-            offset, numbers = _read(self._snapshot)
+            offset, stored = _read(self._snapshot)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, CorruptFileError) as error:
@@ -142,18 +178,30 @@ class NumberedWriter:
             return
         if self._read_to <= offset <= self.queue.end():
             self._read_to = self._saved_at = offset
-            self._numbers = numbers
+            self._last = stored
 
     def _save(self) -> None:
-        fields = {"offset": self._read_to, "numbers": self._numbers}
+        fields = {"offset": self._read_to, "last": self._last}
         write_whole(self._snapshot, json.dumps(with_checksum(fields)).encode())
         self._saved_at = self._read_to
 
 
-def _read(snapshot: Path) -> tuple[int, dict[str, int]]:
-    """Returns an offset, and the last number of each producer before it."""
+def _read(snapshot: Path) -> tuple[int, dict[str, LastRecord]]:
+    """Returns an offset, and the last record of each producer before it."""
     content = json.loads(snapshot.read_bytes())
-    if isinstance(content, list):  # written by an earlier version
-        content = dict(zip(("offset", "numbers"), content, strict=True))
+    if isinstance(content, list):  # written by an earlier version, without positions
+        offset, numbers = content
+        content = {"offset": offset, "last": {name: [each] for name, each in numbers.items()}}
     fields = without_checksum(content, snapshot)
-    return int(fields["offset"]), dict(fields["numbers"])
+    stored = {name: LastRecord(*last) for name, last in fields["last"].items()}
+    return int(fields["offset"]), stored
+
+
+def _check_same(producer: str, sent: LastRecord, last: LastRecord) -> None:
+    """Raises `DataError` if a record with a position is not the last one that the queue has."""
+    if sent.position and sent != last:
+        raise DataError(
+            f"Record {sent.number} of producer {producer} must be the one that the queue has. Is "
+            f"another process feeding the same source? Received: position {sent.position}, but the "
+            f"last record is number {last.number}, position {last.position or 'unknown'}"
+        )

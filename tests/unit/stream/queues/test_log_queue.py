@@ -43,6 +43,7 @@ def test_contract(tmp_path: Path, segment_bytes: int):
     queue_contract.check_order_and_offsets(queue("order"))
     queue_contract.check_the_end(queue("end"))
     queue_contract.check_numbers(queue("numbers"), tmp_path / "numbers.json")
+    queue_contract.check_positions(lambda: queue("positions"), tmp_path / "positions.json")
     queue_contract.check_reading_alone(LogQueue(tmp_path / "order"))
     # One that reads alone, and one that is opened again, see the same.
     written = queue_contract.read_all(LogQueue(tmp_path / "order"))
