@@ -66,7 +66,6 @@ def test_a_pinned_release_is_installed_as_it_is_pinned(release: str) -> None:
         "cycler",
         "fonttools",
         "kiwisolver",
-        "pillow",
         "pyparsing",
     }
     placing = {"ray", "filelock", "msgpack"}

@@ -18,10 +18,9 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
 from tfhybrid.stream.queues import rows
-from tfhybrid.stream.queues.dead_letters import DeadLetter, DeadLetters
-from tfhybrid.stream.queues.decoded_rows import DecodedRows
+from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered
-from tfhybrid.stream.queues.queue import QueuePosition, Record
+from tfhybrid.stream.queues.queue import Record
 from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.weight_update import WeightUpdate
@@ -210,7 +209,7 @@ class Provider:
         else:
             self._check_queue(queue)
             dealt, lost = {queue: decoded.batch}, np.empty(0, np.int64)
-        self._tell_bad(producer, number, decoded, lost)
+        self._letters.add_all(f"producer {producer}", self._routes.letters(number, decoded, lost))
         return sum(
             batch.num_rows
             * self._queues[name].put([Numbered(producer, number, rows.encode(batch), position)])
@@ -471,19 +470,6 @@ class Provider:
             )
         self._queue(request.model, name)
         return (name,)
-
-    def _tell_bad(self, producer: str, number: int, decoded: DecodedRows, lost: np.ndarray) -> None:
-        """Adds the bad rows of a record, and those without a queue, to the file of bad rows."""
-        letters = [
-            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
-            for bad in decoded.bad
-        ]
-        for row in lost.tolist():
-            at = QueuePosition(number, int(decoded.numbers[row]))
-            reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
-            payload = rows.encode(decoded.batch.slice(row, 1)).payload
-            letters.append(DeadLetter(at, reason, payload))
-        self._letters.add_all(f"producer {producer}", letters)
 
     def _check_queue(self, name: str) -> None:
         if name not in self._queues:

@@ -9,6 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.stream.queues.dead_letters import DeadLetter
+from tfhybrid.stream.queues.decoded_rows import DecodedRows
+from tfhybrid.stream.queues.queue import QueuePosition
+from tfhybrid.stream.queues.rows import encode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,17 +106,24 @@ class Routes:
         }
         return dealt, np.array([i for i, name in enumerate(names) if name is None], np.int64)
 
-    def value_of(self, batch: pa.RecordBatch, row: int) -> str:
-        """Returns the value in `queues` that decides a row's queue.
+    def letters(self, number: int, decoded: DecodedRows, lost: np.ndarray) -> list[DeadLetter]:
+        """Returns the bad rows of a producer's record, and then those without a queue.
 
         Args:
-            batch: Rows that have all of `columns`.
-            row: Number of the row in the batch.
-
-        Returns:
-            The row's values of `columns` as text, joined by `/`, whether a queue has them or not.
+            number: Number of the record.
+            decoded: The rows of the record.
+            lost: Numbers of the rows that have no queue, int64, as `deal` returns them.
         """
-        return _joined(batch[name][row].as_py() for name in self.columns)
+        letters = [
+            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
+            for bad in decoded.bad
+        ]
+        for row in lost.tolist():
+            at = QueuePosition(number, int(decoded.numbers[row]))
+            value = _joined(decoded.batch[name][row].as_py() for name in self.columns)
+            payload = encode(decoded.batch.slice(row, 1)).payload
+            letters.append(DeadLetter(at, f"No queue is declared for {value}", payload))
+        return letters
 
 
 def _joined(values: Iterable[object]) -> str:
