@@ -19,6 +19,7 @@ import pytest
 from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
 from tests.support import hosts as several
 from tests.support.hosts import ROOT, Hosts
+from tfhybrid._horovod import VERSION as HOROVOD
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -57,6 +58,7 @@ def test_it_holds_what_is_pinned_and_its_user_is_not_root() -> None:
     pins = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
     pinned = {normalized(name): version for name, version in pins.items()}
     assert installed.pop("tfhybrid")
+    assert installed.pop("horovod") == HOROVOD
     assert installed.pop("tensorflow-cpu") == pinned["tensorflow"]
     assert installed.pop("pip")  # Debian's
     assert installed == {name: pinned[name] for name in installed}

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.unit.checkpoint.resuming_run import crash
+from tests.support.resuming_run import crash
 from tfhybrid import checkpoint, distributed, export, metrics
 from tfhybrid.data import Position
 

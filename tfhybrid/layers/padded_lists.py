@@ -57,8 +57,9 @@ def padded_list(feature: str, config: TableConfig, mask_key: int | None, inputs:
     """Returns the keys of a feature in a dense tensor, with a mask.
 
     Padding of ragged lists and gaps of sparse ones are masked, and so is `mask_key` in lists of
-    every kind. A ragged list is cut to the maximum length. In others, the keys beyond it are
-    masked, so that every key keeps its place.
+    every kind. Without a `mask_key`, a ragged list is cut to the maximum length. In all other cases
+    the keys beyond it are masked, so that every key keeps its place. Keys that are masked
+    anyway do not count.
 
     Args:
         feature: Name of the feature, for errors.
@@ -72,7 +73,7 @@ def padded_list(feature: str, config: TableConfig, mask_key: int | None, inputs:
             for them.
     """
     with tf.control_dependencies(float_keys.checks_of(feature, inputs)):
-        keys, mask = _densify(feature, config, inputs)
+        keys, mask = _densify(feature, config, inputs, cuts=mask_key is None)
     if not keys.shape.rank:
         raise ConfigError(
             f"Keys of feature '{feature}' must be [batch, ...] with padded=True. "
@@ -86,10 +87,12 @@ def padded_list(feature: str, config: TableConfig, mask_key: int | None, inputs:
     return PaddedList(keys, mask)
 
 
-def _densify(feature: str, config: TableConfig, inputs: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def _densify(
+    feature: str, config: TableConfig, inputs: Any, *, cuts: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the keys as a dense tensor, and where it has keys of the inputs."""
     if isinstance(inputs, tf.RaggedTensor):
-        ragged = cut(inputs, config)
+        ragged = cut(inputs, config) if cuts else inputs
         keys = as_keys(feature, ragged.flat_values)
         present = tf.ones_like(keys, tf.bool)
         return (

@@ -54,7 +54,7 @@ class _RequestLines(io.BufferedReader):
         line = super().readline(self._left + 1)
         self._left -= len(line)
         if self._left < 0:
-            raise http.client.LineTooLong("request")  # the base class answers it
+            raise http.client.LineTooLong("request")  # the base answers all but the first
         return line
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent
+_LIBRARY = _FOLDER / "libtfhybrid_ops.so"  # of setup.py
 _REBUILD = "to rebuild them, run `pip install --force-reinstall --no-deps .` in its source tree"
 
 
@@ -55,7 +56,7 @@ def find_library(directory: Path = _FOLDER) -> Path:
         built = _read(directory)
     except FileNotFoundError:
         raise ImportError(f"tfhybrid's native ops are not built; {_REBUILD}.") from None
-    name = "libtfhybrid_ops.so"
+    name = _LIBRARY.name
     if "libraries" in built:
         name, built = _library_of_wheel(built["libraries"], tf.__version__)
     flags = tf.sysconfig.get_compile_flags()

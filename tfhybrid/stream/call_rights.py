@@ -9,6 +9,7 @@ from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 _READ = (
     Provider.lag,
+    Provider.stats,
     SyncUnit.stats,
     TargetModel.digests,
     TargetModel.read,
@@ -18,6 +19,7 @@ _READ = (
 _TRAIN = (
     Provider.finish,
     Provider.has_rows,
+    Provider.last_record,
     Provider.lease_encoded,
     Provider.leave,
     Provider.put,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.unit.checkpoint.resuming_run import BATCHES, Run, crash
+from tests.support.resuming_run import BATCHES, Run, crash
 from tfhybrid import checkpoint
 
 STEPS = 6

@@ -15,7 +15,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.support.crash import Crash
 from tests.support.reference import click_model
-from tests.unit.checkpoint.resuming_run import BATCHES, STEPS, Run, crash
+from tests.support.resuming_run import BATCHES, STEPS, Run, crash
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import kept_model
 from tfhybrid.data import Position

@@ -120,7 +120,7 @@ def test_a_damaged_file_of_numbers_costs_a_reading_of_the_queue_and_no_row(
     writer.append([Numbered("web-1", number, Record(b"{}")) for number in range(5)])
     writer.close()
     content = snapshot.read_bytes()
-    snapshot.write_bytes(content.replace(b'"web-1": 4', b'"web-1": 6'))
+    snapshot.write_bytes(content.replace(b'"web-1": [4', b'"web-1": [6'))
     again = NumberedWriter(LogQueue(tmp_path / "queue", write=True), snapshot)
     assert "is damaged" in caplog.text
     assert again.append([Numbered("web-1", 4, Record(b"{}"))]) == 0

@@ -29,7 +29,7 @@ from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 OPERATES = {
     *("TargetModel.begin", "TargetModel.revoke", "TargetModel.save", "TargetModel.skip"),
-    "SyncUnit.publish",
+    *("Provider.retry", "SyncUnit.publish"),
 }
 
 

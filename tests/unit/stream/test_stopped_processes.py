@@ -14,7 +14,7 @@ import pytest
 from tests.support.roles.clusters import until
 from tests.support.stream.supervised_stream import COUNTING, Running, write_config
 from tfhybrid.cli.stream.stream_top import Processes
-from tfhybrid.monitoring.metrics import STREAM_LAG
+from tfhybrid.monitoring.metrics import STREAM_ASIDE_ROWS, STREAM_BAD_ROWS, STREAM_LAG
 from tfhybrid.rpc import messages
 
 
@@ -48,7 +48,8 @@ def test_who_waits_for_a_stopped_process_says_so_and_top_answers(
     with stopped(running, "sync"):
         waiting.start()
         answers = Processes(running.settings, []).answers()
-        assert [metric for metric, _ in answers.metrics] == [STREAM_LAG]
+        of_provider = [STREAM_LAG, STREAM_BAD_ROWS, STREAM_ASIDE_ROWS]
+        assert [metric for metric, _ in answers.metrics] == of_provider
         (silent,) = answers.silent
         assert silent.startswith(f"The sync unit at {running.settings.sync} has not answered")
         assert "must answer the call SyncUnit.stats within 2 s" in silent

@@ -95,6 +95,9 @@ def run(
     running.run(config, report)
 
 
+app.command()(feed)
+
+
 @app.command()
 def retry(config: Config, model: Model) -> None:
     """Put rows that were set aside back at the head of their queues.
@@ -111,7 +114,6 @@ def retry(config: Config, model: Model) -> None:
         typer.echo(f"{model}: {count} rows of queue {queue} are leased again")
 
 
-app.command()(feed)
 app.command()(publications.publish)
 app.command()(publications.rollback)
 app.command()(publications.serve)

@@ -63,12 +63,7 @@ class Processes:
         self._provider = client(Provider, remote(settings.provider, "provider"))
         nodes = [client(ReadOnlyNode, remote(each, "read-only node")) for each in readers]
         unit = client(SyncUnit, remote(settings.sync, "sync unit"))
-        self._stats: list[Stats] = [
-            self._lags,
-            self._provider.stats,
-            unit.stats,
-            *(node.stats for node in nodes),
-        ]
+        self._stats: list[Stats] = [self._of_provider, unit.stats, *(node.stats for node in nodes)]
 
     def answers(self) -> StreamAnswers:
         """Returns the metrics of all processes of the stream that answer within their patience.
@@ -83,7 +78,7 @@ class Processes:
         stats = [each for each in answers if not isinstance(each, str)]
         return StreamAnswers([metric for each in stats for metric in from_dict(each)], silent)
 
-    def _lags(self) -> Mapping[str, Mapping[str, float]]:
+    def _of_provider(self) -> Mapping[str, Mapping[str, float]]:
         from tfhybrid.monitoring.metrics import STREAM_LAG
 
         lags = {
@@ -91,7 +86,7 @@ class Processes:
             for model in self._models
             for queue, count in self._provider.lag(model).items()
         }
-        return {STREAM_LAG.name: lags} if lags else {}
+        return {**({STREAM_LAG.name: lags} if lags else {}), **self._provider.stats()}
 
 
 def _asked(stats: Stats) -> Mapping[str, Mapping[str, float]] | str:

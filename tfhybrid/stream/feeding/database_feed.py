@@ -128,7 +128,7 @@ class DatabaseFeed:
                 compared, or another process feeds the same database.
             StreamError: The database does not answer; the rows before are in the queue.
             OutOfSpaceError: The disk of the queue is full.
-            OSError: The file of bad rows cannot be written.
+            StoreError: A file of the provider cannot be written.
         """
         before, new, taken = self.position.value, 0, 0
         while True:

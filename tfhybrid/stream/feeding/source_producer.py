@@ -52,7 +52,7 @@ class SourceProducer:
             DataError: There are too many bad rows, or a queue has another record of this number:
                 another process feeds the same source.
             OutOfSpaceError: The disk of a queue is full.
-            OSError: The file of bad rows cannot be written.
+            StoreError: A file of the provider cannot be written.
         """
         while True:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -143,7 +144,7 @@ class Provider:
         queues: Queues of `routes`, by name. The provider closes them.
         columns: Columns of the rows.
         routes: Mapping from rows to queues, and from target models to queues.
-        letters: File for bad rows, and for rows without a queue. The caller closes it.
+        letters: File for bad rows, and for rows without a queue. The provider closes it.
         length: Rule for the number of rows in a lease. Default `LeaseLength()`.
         own: Name of the queue of each trainer that requests its own, by name of the trainer.
             Default none.
@@ -303,8 +304,8 @@ class Provider:
     def has_rows(self, request: Request) -> bool:
         """Returns whether a queue of a request has rows that are neither leased nor in the weights.
 
-        It has them, too, if the bound on staleness holds them back. Also true if a broker or the
-        sync unit does not answer, so that trainers wait for it.
+        Also true if the bound on staleness holds them back, or if the broker or the sync unit does
+        not answer, so that trainers wait for it.
 
         Args:
             request: Request of a trainer.
@@ -315,11 +316,12 @@ class Provider:
             PositionLostError: Retention has removed the next rows.
             DataError: There are too many bad rows.
             CorruptFileError: A record is damaged.
-            OSError: The file of bad rows cannot be written.
         """
-        names = self._queues_for(request)
+        queues = [self._queues[name] for name in self._queues_for(request)]
         try:
-            return any(self._queues[name].has_rows(request.model) for name in names)
+            for queue in queues:
+                queue.settle(request.model, time.monotonic())
+            return any(queue.has_rows(request.model) for queue in queues)
         except StreamError as error:
             if type(error) is not StreamError:
                 raise
@@ -419,13 +421,14 @@ class Provider:
         )
 
     def close(self) -> None:
-        """Closes the queues. No other method may be called afterwards.
+        """Closes the queues and the file of bad rows. No other method may be called afterwards.
 
         Raises:
             OSError: A queue's snapshot of numbers cannot be written; queues after it stay open.
         """
-        for queue in self._queues.values():
-            queue.close()
+        with contextlib.closing(self._letters):
+            for queue in self._queues.values():
+                queue.close()
 
     def _work(self, names: Sequence[str], request: Request, count: int) -> GrantedWork | None:
         """Returns a lease if one can be granted now, else `None`.

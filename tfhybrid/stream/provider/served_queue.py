@@ -156,7 +156,11 @@ class ServedQueue:
                     return None
                 if lease.rows:
                     return lease, self._rows(lease)
-                self._weights[model].skip(self.name, lease)
+                try:
+                    self._weights[model].skip(self.name, lease)
+                except BaseException:
+                    self._books[model].give_back(lease.fence)
+                    raise
                 self._books[model].finish(lease.fence)
 
     def has_rows(self, model: str) -> bool:
@@ -172,7 +176,6 @@ class ServedQueue:
             DataError: There are too many bad rows.
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
-            OSError: The file of bad rows cannot be written.
         """
         with self._lock:
             return self._books[model].has_rows(self._cut)

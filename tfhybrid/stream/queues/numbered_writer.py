@@ -62,8 +62,8 @@ class NumberedWriter:
     Args:
         queue: Queue open for writing. This writer closes it.
         snapshot: Path of the snapshot file. If the file is lost or damaged, all records of the
-            queue are read; a record that retention has removed may then be stored once more if its
-            producer sends it again.
+            queue are read. A record that retention has removed, and that no snapshot knew, may be
+            stored once more if its producer sends it again.
 
     Raises:
         StreamError: The queue cannot be read.
@@ -176,8 +176,8 @@ class NumberedWriter:
         except (OSError, ValueError, KeyError, TypeError, CorruptFileError) as error:
             _log.warning("Reading all records of the queue for their numbers instead: %s", error)
             return
-        if self._read_to <= offset <= self.queue.end():
-            self._read_to = self._saved_at = offset
+        if offset <= self.queue.end():  # retention may have removed records behind it
+            self._read_to = self._saved_at = max(self._read_to, offset)
             self._last = stored
 
     def _save(self) -> None:

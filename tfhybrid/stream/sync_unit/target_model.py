@@ -278,12 +278,12 @@ class TargetModel(TargetWeights):
                 frozen = stack.enter_context(store.frozen())
             folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         older = [each for each in weight_base.newest_first(self._folder) if each.name < folder.name]
+        if older:  # before the journal that it needs, so that nobody finds a base without one
+            weight_base.remove_older(self._folder, older[0])
         with self._lock:
             self._saved = base.offsets()
             if older:
                 self._weights.forget_before(weight_base.journal_of(older[0]))
-        if older:
-            weight_base.remove_older(self._folder, older[0])
         return folder
 
     @contextlib.contextmanager

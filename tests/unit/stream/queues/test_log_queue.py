@@ -24,6 +24,7 @@ from tfhybrid.errors import (
 )
 from tfhybrid.stream.queues import log_segment
 from tfhybrid.stream.queues.log_queue import LogQueue
+from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import Record
 
 
@@ -48,6 +49,26 @@ def test_contract(tmp_path: Path, segment_bytes: int):
     # One that reads alone, and one that is opened again, see the same.
     written = queue_contract.read_all(LogQueue(tmp_path / "order"))
     assert len(written) == 30
+
+
+def test_retention_behind_the_snapshot_keeps_numbers_and_positions(tmp_path: Path):
+    def writer() -> NumberedWriter:
+        queue = LogQueue(tmp_path / "q", write=True, segment_bytes=1, retention_bytes=100)
+        return NumberedWriter(queue, tmp_path / "numbers.json")
+
+    first = writer()
+    fed = Numbered("feed", 7, Record(b"fed"), "line 8")
+    first.append([fed])
+    first.close()  # writes the snapshot
+    later = writer()
+    for number in range(20):
+        later.append([Numbered("web", number, Record(b"clicked"))])
+    assert later.queue.begin() > 1
+    later.queue.close()  # as after kill -9: without another snapshot
+    again = writer()
+    assert again.last("feed") == LastRecord(7, "line 8")
+    assert again.append([fed]) == 0
+    again.close()
 
 
 def test_a_reader_follows_a_writer(tmp_path: Path):
