@@ -337,7 +337,7 @@ def test_keeps_the_newest_and_the_real_shape(directory):
 def test_starts_at_zero_where_there_is_nothing(directory):
     model = start()
     assert checkpoint.restore(model, directory) == (0, 0)
-    with pytest.raises(CheckpointError, match=r"Received: step=7"):
+    with pytest.raises(CheckpointError, match=r"Received: a directory without checkpoints, step=7"):
         checkpoint.restore(model, directory, step=7)
 
 
