@@ -18,6 +18,7 @@ import pytest
 
 from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
 from tests.support import hosts as several
+from tests.support.environment import answer
 from tests.support.hosts import ROOT, Hosts
 from tfhybrid._horovod import VERSION as HOROVOD
 
@@ -53,8 +54,7 @@ def test_it_holds_what_is_pinned_and_its_user_is_not_root() -> None:
     uid, compiler, found = json.loads(in_image("python", "-c", code))
     assert (uid, compiler) == (UID, None)
     installed = {normalized(name): version for name, version in found.items()}
-    command = "source scripts/environment; pins_for $(default_release)"
-    lines = subprocess.check_output(["bash", "-c", command], cwd=ROOT, text=True).splitlines()
+    lines = answer("pins_for $(default_release)").splitlines()
     pins = dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
     pinned = {normalized(name): version for name, version in pins.items()}
     assert installed.pop("tfhybrid")

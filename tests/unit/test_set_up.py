@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.environment import ROOT, answer
+
 BIN = Path(sys.executable).parent
-
-
-def answer(command: str) -> str:
-    """Returns what a function of scripts/environment prints."""
-    script = f"source scripts/environment; {command}"
-    return subprocess.check_output(["bash", "-c", script], cwd=ROOT, text=True)
 
 
 def packages_for(release: str) -> set[str]:

@@ -18,16 +18,10 @@ import tensorflow as tf
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.support.environment import ROOT, answer
 from tfhybrid import _horovod
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-def answer(command: str) -> str:
-    """Returns what a function of scripts/environment prints."""
-    script = f"source scripts/environment; {command}"
-    return subprocess.check_output(["bash", "-c", script], cwd=ROOT, text=True)
 
 
 def load(file: Path) -> ModuleType:
