@@ -6,13 +6,12 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.integration.horovodrun import finished
 from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 
@@ -31,17 +30,10 @@ def run(
     ranks: int, shm: Path, *arguments: object, memory: bool = False, job: str = "resumed.py"
 ) -> tuple[int, str]:
     """Runs a job and returns its status and output."""
-    command = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
-    environment = {"PYTHONPATH": str(ROOT), "TFHYBRID_SHM_DIR": str(shm)}
+    environment = {"TFHYBRID_SHM_DIR": str(shm)}
     if memory:
         environment["TFHYBRID_TEST_MEMORY"] = "1"
-    result = subprocess.run(
-        [*command, sys.executable, str(JOBS / job), *map(str, arguments)],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    result = finished(ranks, str(JOBS / job), *map(str, arguments), env=environment)
     return result.returncode, result.stdout
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.integration.horovodrun import finished
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "tests/integration/jobs/raising.py"
@@ -21,16 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.parametrize(("failing", "traceback_of"), [(["0", "1"], 0), (["1"], 1)])
 def test_one_rank_prints_its_traceback(failing: list[str], traceback_of: int) -> None:
-    horovodrun = str(Path(sys.executable).with_name("horovodrun"))
-    run = subprocess.run(
-        [horovodrun, "--gloo", "-np", "2", sys.executable, SCRIPT, *failing],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    run = finished(2, SCRIPT, *failing)
     assert run.returncode != 0
     assert len(re.findall(LINE, run.stdout, re.M)) == 1, run.stdout
     tracebacks = re.findall(r"^\[(\d)\]<stderr>:Traceback", run.stdout, re.M)

@@ -7,13 +7,12 @@ Horovod.
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import are_numbers, is_count, parse_object, want
-from tfhybrid.core.checked_object import with_checksum, without_checksum
+from tfhybrid.core.checked_object import encoded, without_checksum
 from tfhybrid.errors import CheckpointError, CorruptFileError
 
 RECORD = "best.json"
@@ -69,8 +68,7 @@ def write(directory: Location, best: Best) -> None:
     Raises:
         OSError: The record cannot be written.
     """
-    content = json.dumps(with_checksum(dataclasses.asdict(best)))
-    storage.write_whole(directory / RECORD, content.encode())
+    storage.write_whole(directory / RECORD, encoded(dataclasses.asdict(best)))
 
 
 def _parsed(fields: dict[str, Any]) -> Best:

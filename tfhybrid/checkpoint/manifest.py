@@ -19,7 +19,6 @@ neither TensorFlow nor Horovod.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Callable
@@ -303,7 +302,7 @@ class Manifest:
         for entry in fields["tables"].values():
             if entry["unseen"] == "initial":  # older versions can read it then
                 del entry["unseen"]
-        content = json.dumps(checked_object.with_checksum(fields), indent=1).encode()
+        content = checked_object.encoded(fields, indent=1)
         storage.write(folder / MANIFEST, content)
         return BaseEntry(self.step, native.crc32c(content), self.sequence)
 

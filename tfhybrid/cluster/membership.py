@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfhybrid.core.checked_object import with_checksum, without_checksum
+from tfhybrid.core.checked_object import encoded, without_checksum
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import CorruptFileError, NameTakenError, StaleEpochError, StoreError
 
@@ -343,8 +343,7 @@ class Membership:
         self._since[node.name] = time.monotonic()
 
     def _write(self, view: View) -> None:
-        content = json.dumps(with_checksum(view.as_json()), indent=1)
-        write_whole(self._path, content.encode())
+        write_whole(self._path, encoded(view.as_json(), indent=1))
 
     def _loaded(self, owners: tuple[str, ...]) -> View:
         view = read_view(self._path)

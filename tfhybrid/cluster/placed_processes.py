@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfhybrid.cluster.cluster_file import READERS, Cluster
-from tfhybrid.core.checked_object import with_checksum, without_checksum
+from tfhybrid.core.checked_object import encoded, without_checksum
 from tfhybrid.core.whole_file import write_whole
 
 METADATA = "metadata"  # name of the metadata node's process
@@ -87,7 +87,7 @@ def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
         OSError: The file cannot be written.
     """
     fields = {"processes": [dataclasses.asdict(each) for each in processes]}
-    write_whole(path, json.dumps(with_checksum(fields), indent=1).encode())
+    write_whole(path, encoded(fields, indent=1))
 
 
 def read(path: Path) -> list[PlacedProcess]:

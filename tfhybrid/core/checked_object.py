@@ -21,13 +21,14 @@ def checksum(fields: Mapping[str, Any]) -> int:
     return native.crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
-def with_checksum(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the object to write to a file: the fields, and their checksum.
+def encoded(fields: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """Returns the content of a file: the fields and their checksum, as JSON.
 
     Args:
         fields: JSON-serializable fields.
+        indent: Indentation, as of `json.dumps`. Default: one line.
     """
-    return {**fields, _CHECKSUM: checksum(fields)}
+    return json.dumps({**fields, _CHECKSUM: checksum(fields)}, indent=indent).encode()
 
 
 def without_checksum(content: object, path: object) -> dict[str, Any]:

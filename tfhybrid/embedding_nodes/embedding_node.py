@@ -43,7 +43,7 @@ from tfhybrid.settings import shm_directory
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
-_COPYING = "to copy a shard"
+_COPYING = "copy a shard"
 
 ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 

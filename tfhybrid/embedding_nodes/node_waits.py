@@ -55,8 +55,9 @@ class NodeWaits:
                 # A stopped process does not wait, so a longer gap counts as this much.
                 now = time.monotonic()
                 gap, looked = min(now - looked, _LOOK_SECONDS), now
-                if self._wait() != wait:
-                    wait, seconds, logged_at = self._wait(), 0.0, messages.WAIT_SECONDS
+                waits_now = self._wait()
+                if waits_now != wait:
+                    wait, seconds, logged_at = waits_now, 0.0, messages.WAIT_SECONDS
                 elif wait:
                     seconds += gap
                 if wait and seconds >= logged_at:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tfhybrid.core import split_batches
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.whole_file import write_at
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc.messages import MessageLink
 
@@ -141,7 +142,7 @@ def _received(link: MessageLink, directory: Path) -> int:
                 files += 1
             else:
                 content = arrays["content"]
-                os.pwrite(file, content.tobytes(), int(message["offset"]))
+                write_at(file, content.tobytes(), int(message["offset"]))
                 received += len(content)
 
 

@@ -22,8 +22,8 @@ import tensorflow as tf
 
 _log = logging.getLogger("tfhybrid.job")
 
-SECONDS_TO_END = 5.0  # for another rank with the same error to end
-SECONDS_TO_TERMINATE = 30.0  # for the launcher to end this rank, after another one has ended
+_SECONDS_TO_END = 5.0  # for another rank with the same error to end
+_SECONDS_TO_TERMINATE = 30.0  # for the launcher to end this rank, after another one has ended
 
 _NOBODYS = ("sys", "typer.main")  # modules of the hooks of Python and of the command `tfhybrid`
 # From Horovod after it ended or lost a connection, and from an op that waited for a dead rank.
@@ -57,16 +57,16 @@ def shorten(rank: int, another_ends: Callable[[float], bool]) -> None:
             sys.stderr.write(text)
             return
         if waits and issubclass(kind, Exception):  # Ctrl-C ends every rank at once
-            sys.stderr.write(one_line(rank, error, frames))
-            if another_ends(SECONDS_TO_END):
-                time.sleep(SECONDS_TO_TERMINATE)
+            sys.stderr.write(_one_line(rank, error, frames))
+            if another_ends(_SECONDS_TO_END):
+                time.sleep(_SECONDS_TO_TERMINATE)
         before(kind, error, frames)
 
     hook.shortens = True  # type: ignore[attr-defined]
     sys.excepthook = hook
 
 
-def one_line(rank: int, error: BaseException, frames: TracebackType | None) -> str:
+def _one_line(rank: int, error: BaseException, frames: TracebackType | None) -> str:
     """Returns an error of a rank in one line: its type, the line of the script, and the message.
 
     Args:

@@ -117,7 +117,7 @@ class Distributed(_KerasOptimizer):
             distributed.call("DistributedOptimizer.build"),
             job.engine.meeting(Meeting("build", self.sparse_update.name)),
         ):
-            distributed.check_same(recipe_of(self) | unseen_of(self))
+            distributed.check_same(recipe_of(self) | unseen_of(proxies))
             self.distributed_step.choose_dense()
         self.distributed_step.build(self._trained(proxies, dense))
         if job.resumption is not None and proxies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -42,15 +42,15 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
     return json.loads(json.dumps(settings, default=str))
 
 
-def unseen_of(optimizer: Any) -> dict[str, str]:
+def unseen_of(proxies: Sequence[TableProxy]) -> dict[str, str]:
     """Returns what keys without a row read outside of training, which must be equal on every rank.
 
     It is no part of the recipe: a job may resume from memory with another `TableConfig.unseen`.
 
     Args:
-        optimizer: Distributed optimizer that is built.
+        proxies: Variables that stand for the tables.
     """
-    tables = [v.table for v in optimizer.sparse_update.variables if isinstance(v, TableProxy)]
+    tables = [proxy.table for proxy in proxies]
     return {f"TableConfig(unseen=) of table '{table.name}'": table.unseen for table in tables}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from tfhybrid import errors
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.rpc.messages import LostError, MessageLink, Silence, SilentError
+from tfhybrid.rpc.messages import LostError, MessageLink, SilentError
 from tfhybrid.rpc.remote_methods import Answer, Call, Called, call_to
 from tfhybrid.rpc.running_calls import running_calls
 from tfhybrid.rpc.tls_relay import BoundedLog
@@ -52,7 +52,6 @@ class Caller:
     """
 
     def __init__(self, link: socket.socket, peer: str, limit: float | None = None) -> None:
-        self._limit = limit
         self._link = MessageLink(link, peer, limit)
         self._lock = threading.Lock()
         self._started = self._finished = 0  # calls so far
@@ -133,7 +132,7 @@ class Caller:
         }
         with self._closing_unless_done():
             try:
-                self._link.send(message, call.arrays, self._silence(call))
+                self._link.send(message, call.arrays, f"answer the call {call.name}")
             except SilentError:
                 raise
             except LostError as error:
@@ -152,7 +151,7 @@ class Caller:
             LostError: The connection is lost.
         """
         with self._closing_unless_done():
-            response, arrays = self._link.receive(self._silence(call))
+            response, arrays = self._link.receive(f"answer the call {call.name}")
             number = response.get("number")
             if number is None and "error" in response:
                 raise self._error_of(response)  # the other end refuses the connection
@@ -170,18 +169,6 @@ class Caller:
         """Closes the connection. A call that waits on another thread fails."""
         self._is_closed = True
         self._link.close()
-
-    def _silence(self, call: Call[Any]) -> Silence:
-        """Returns the function to call when the other end has been silent for some time."""
-
-        def silent(seconds: float) -> None:
-            if self._limit is not None and seconds >= self._limit:
-                raise SilentError(
-                    f"{self.peer} must answer the call {call.name} within {self._limit:g} s"
-                )
-            self._link.log_wait(seconds, f"to answer the call {call.name}")
-
-        return silent
 
     @contextlib.contextmanager
     def _closing_unless_done(self) -> Iterator[None]:
@@ -290,9 +277,8 @@ def _answer(link: MessageLink, call: str, run: Callable[[], Answer], number: int
         _log.exception("The call %s of %s failed", call, link.peer)
         link.send(refusal(StoreError(f"The call {call} failed: {error!r}"), number))
     else:
-        purpose = f"to read the answer to the call {call}"
-        silent = functools.partial(link.log_wait, purpose=purpose)
-        link.send({"number": number, "result": result}, results, silent)
+        answer = {"number": number, "result": result}
+        link.send(answer, results, f"read the answer to the call {call}")
 
 
 def _refuse(call: str, needed: str, right: str | None) -> NoReturn:

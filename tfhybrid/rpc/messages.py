@@ -34,9 +34,6 @@ _MESSAGE = "message"
 
 Arrays = Mapping[str, np.ndarray]
 
-# Function that is called with the seconds for which the other end has been silent. It may raise.
-Silence = Callable[[float], None]
-
 
 class LostError(StoreError):
     """A connection is lost, or its other end cannot be reached.
@@ -57,13 +54,13 @@ class MessageLink:
     Args:
         link: Connected socket; closed by `close`.
         peer: Name of the other end, for errors.
-        limit: Time in seconds after which `send` and `receive` call their function `silent`, if
-            that is less than 10 s. Default: 10 s.
-        purpose: Words for what the other end is waited for, such as "to answer". Default: `None`,
-            waits without a function `silent` are not logged: the other end may have nothing to say.
+        limit: Maximum time in seconds for which the other end may be silent while it is waited for
+            with a purpose. Default: `None`, no limit.
+        purpose: Words for what the other end is waited for, such as "answer the call". Default:
+            `None`, only waits with a purpose of their own are logged: the other end may have
+            nothing to say.
 
     Attributes:
-        seconds: Time without any bytes after which `silent` is called, in seconds.
         right: Right of the token that the other end has shown, one of `RIGHTS`; `None` for every
             right.
     """
@@ -77,13 +74,15 @@ class MessageLink:
     ) -> None:
         self._link = link
         self.peer = peer
+        self._limit = limit
         self._purpose = purpose
         self.right: str | None = None
-        self.seconds = WAIT_SECONDS if limit is None else min(limit, WAIT_SECONDS)
+        # Time without any bytes after which a wait is noted.
+        self._seconds = WAIT_SECONDS if limit is None else min(limit, WAIT_SECONDS)
         link.setblocking(True)
         # Timeouts of the kernel: with those of Python each send and receive is two system calls.
-        whole = int(self.seconds)
-        timeout = struct.pack("@ll", whole, round((self.seconds - whole) * 1e6))
+        whole = int(self._seconds)
+        timeout = struct.pack("@ll", whole, round((self._seconds - whole) * 1e6))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             link.setsockopt(socket.SOL_SOCKET, option, timeout)
 
@@ -91,47 +90,45 @@ class MessageLink:
         self,
         message: Mapping[str, Any],
         arrays: Arrays | None = None,
-        silent: Silence | None = None,
+        purpose: str | None = None,
     ) -> None:
         """Sends a message. Blocks while the other end does not read.
 
         Args:
             message: JSON-serializable object.
             arrays: Arrays by name; the name "message" is reserved. Default: none.
-            silent: Function that is called whenever nothing could be sent for some time, with the
-                seconds so far. Default: the wait is logged, if the link has a purpose.
+            purpose: Words for what the other end is waited for. Default: those of the link.
 
         Raises:
+            SilentError: The limit is reached.
             LostError: The connection is lost.
         """
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         whole = {name: _plain(array) for name, array in (arrays or {}).items()}
         content = safetensors.numpy.save({**whole, _MESSAGE: text})
+        failure = f"Cannot send a message to {self.peer}"
         for part in (_LENGTH.pack(len(content)), content):
             view, sent = memoryview(part), 0
             while sent < len(view):
-                failure = f"Cannot send a message to {self.peer}"
-                sent += self._moved(self._link.send, view[sent:], silent, failure)
+                sent += self._moved(self._link.send, view[sent:], purpose, failure)
 
-    def receive(
-        self, silent: Silence | None = None
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def receive(self, purpose: str | None = None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Waits for a message; returns its JSON object and its arrays.
 
         Args:
-            silent: Function that is called whenever nothing has come for some time, with the
-                seconds so far. Default: the wait is logged, if the link has a purpose.
+            purpose: Words for what the other end is waited for. Default: those of the link.
 
         Raises:
+            SilentError: The limit is reached.
             LostError: The connection is lost.
             StoreError: The data is not a message.
         """
-        (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size, silent))
+        (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size, purpose))
         if size > _MAX_BYTES:
             raise StoreError(
                 f"A message from {self.peer} must have at most {_MAX_BYTES} bytes. Received: {size}"
             )
-        content = self._bytes(size, silent)
+        content = self._bytes(size, purpose)
         try:
             arrays = safetensors.numpy.load(bytes(content))
             message = json.loads(arrays.pop(_MESSAGE).tobytes())
@@ -143,17 +140,6 @@ class MessageLink:
             )
         return message, arrays
 
-    def log_wait(self, seconds: float, purpose: str) -> None:
-        """Logs that this process waits for the other end: after 10 s, 20 s, 40 s and so on.
-
-        Args:
-            seconds: Time so far, as `silent` gets it.
-            purpose: Words for what the other end is waited for, such as "to answer".
-        """
-        periods = round(seconds / self.seconds)
-        if periods & (periods - 1) == 0:
-            _log.warning("Waited %g s for %s %s", seconds, self.peer, purpose)
-
     def close(self) -> None:
         """Closes the connection. A thread that waits in `receive` gets a `StoreError`."""
         with contextlib.suppress(OSError):  # the other end has already closed it
@@ -164,7 +150,7 @@ class MessageLink:
         self,
         move: Callable[[memoryview], int],
         view: memoryview,
-        silent: Silence | None,
+        purpose: str | None,
         failure: str,
     ) -> int:
         """Sends from a view or receives into it, and returns the number of bytes; 0 at the end."""
@@ -173,20 +159,27 @@ class MessageLink:
             try:
                 return move(view)
             except BlockingIOError:  # the timeout of the socket
-                seconds += self.seconds
+                seconds += self._seconds
             except OSError as error:
                 raise LostError(f"{failure}: {error}") from error
-            if silent is not None:
-                silent(seconds)
-            elif self._purpose is not None:
-                self.log_wait(seconds, self._purpose)
+            self._note_silence(seconds, purpose or self._purpose)
 
-    def _bytes(self, size: int, silent: Silence | None) -> bytearray:
+    def _note_silence(self, seconds: float, purpose: str | None) -> None:
+        """Raises `SilentError` at the limit; logs a wait after 10 s, 20 s, 40 s and so on."""
+        if purpose is None:
+            return
+        if self._limit is not None and seconds >= self._limit:
+            raise SilentError(f"{self.peer} must {purpose} within {self._limit:g} s")
+        periods = round(seconds / self._seconds)
+        if periods & (periods - 1) == 0:
+            _log.warning("Waited %g s for %s to %s", seconds, self.peer, purpose)
+
+    def _bytes(self, size: int, purpose: str | None) -> bytearray:
         content = bytearray(size)
         view, have = memoryview(content), 0
+        failure = f"The connection to {self.peer} is lost"
         while have < size:
-            failure = f"The connection to {self.peer} is lost"
-            got = self._moved(self._link.recv_into, view[have:], silent, failure)
+            got = self._moved(self._link.recv_into, view[have:], purpose, failure)
             if got == 0:
                 raise LostError(
                     f"{self.peer} has closed its connection. If it still runs, read its log"

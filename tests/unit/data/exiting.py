@@ -59,6 +59,8 @@ class Slow(Format):
 
 def write_files(folder: Path) -> None:
     """Writes the files of each reader."""
+    from tests.support.ways_in.sample_files import write_records  # not in the process that forks
+
     (folder / "slow").touch()
     for name in ("", "bad-"):
         users = [*map(str, range(_ROWS)), "x" if name else "7"]
@@ -70,7 +72,9 @@ def write_files(folder: Path) -> None:
         lines = ["\t".join([y, *["3"] * 13, user, others]) for y, user in rows]
         (folder / f"{name}criteo").write_text("\n".join(lines))
         write_parquet(folder / f"{name}parquet", 7.5 if name else 7.0)
-        write_records(folder / f"{name}tfrecord", 0 if name else 1)
+        counts = [*[1] * 2000, 0 if name else 1]
+        records = [{"label": float(row % 2), "user": [row] * n} for row, n in enumerate(counts)]
+        write_records(folder / f"{name}tfrecord", records)
     (folder / "stream").mkdir()
     (folder / "stream" / "a.csv").write_text((folder / "csv").read_text())
 
@@ -83,18 +87,6 @@ def write_parquet(path: Path, last: float) -> None:
     users = np.append(np.arange(_ROWS, dtype=np.float64), last)
     table = pa.table({"label": np.arange(_ROWS + 1) % 2, "user": users})
     pyarrow.parquet.write_table(table, path)
-
-
-def write_records(path: Path, in_last: int) -> None:
-    """Writes records of one key each, and a last one with so many keys."""
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for row, count in enumerate([*[1] * 2000, in_last]):
-            features = {
-                "label": tf.train.Feature(float_list=tf.train.FloatList(value=[row % 2])),
-                "user": tf.train.Feature(int64_list=tf.train.Int64List(value=[row] * count)),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
 
 
 def counted(pause: float) -> Iterator[int]:

@@ -54,9 +54,8 @@ def golden(name: str, file: str, earlier: Callable[[dict[str, Any]], Any], *read
 
 def numbers() -> SmallFile:
     last = {name: numbered_writer.LastRecord(number) for name, number in NUMBERS.items()}
-    fields = checked_object.with_checksum({"offset": 233, "last": last})
     return SmallFile(
-        json.dumps(fields).encode(),
+        checked_object.encoded({"offset": 233, "last": last}),
         json.dumps([233, NUMBERS]).encode(),
         numbered_writer._read,
         (233, last),

@@ -21,6 +21,7 @@ import safetensors.numpy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.support.connected import connected
 from tests.unit.rpc.interrupting import InterruptedCallError, interrupted_after
 from tfhybrid._remote import AsJson, Int64Array, OfDtype, remote
 from tfhybrid.errors import (
@@ -125,26 +126,9 @@ class Service:
     def hidden(self) -> None: ...
 
 
-@contextlib.contextmanager
-def connected(service: Service) -> Iterator[Caller]:
-    mine, its = socket.socketpair()
-
-    def answer() -> None:
-        with contextlib.suppress(StoreError):
-            answer_calls(MessageLink(its, "a test"), served(service))
-        its.close()
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    caller = Caller(mine, "the service")
-    yield caller
-    caller.close()
-    thread.join()
-
-
 @pytest.fixture
 def caller() -> Iterator[Caller]:
-    with connected(Service()) as caller:
+    with connected(served(Service())) as caller:
         yield caller
 
 
@@ -256,7 +240,7 @@ def test_only_marked_methods_can_be_called(caller: Caller) -> None:
 
 def test_an_interrupted_call_closes_its_connection() -> None:
     service = Service()
-    with connected(service) as caller:
+    with connected(served(service)) as caller:
         assert caller.call(Service.number, 5) == 5
         with pytest.raises(InterruptedCallError), interrupted_after(0.1):
             caller.call(Service.number, 6, slow=0.5)
@@ -266,7 +250,7 @@ def test_an_interrupted_call_closes_its_connection() -> None:
 
 
 def test_an_interrupted_call_to_several_closes_those_that_wait() -> None:
-    with connected(Service()) as first, connected(Service()) as second:
+    with connected(served(Service())) as first, connected(served(Service())) as second:
         slow = call_to(Service.number, 1, slow=0.5)
         with pytest.raises(InterruptedCallError), interrupted_after(0.1):
             ask_each([(first, slow), (second, slow)])

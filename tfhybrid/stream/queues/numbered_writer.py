@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tfhybrid.core.checked_object import with_checksum, without_checksum
+from tfhybrid.core.checked_object import encoded, without_checksum
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import CorruptFileError, DataError
 from tfhybrid.stream.queues.queue import Queue, Record
@@ -182,7 +182,7 @@ class NumberedWriter:
 
     def _save(self) -> None:
         fields = {"offset": self._read_to, "last": self._last}
-        write_whole(self._snapshot, json.dumps(with_checksum(fields)).encode())
+        write_whole(self._snapshot, encoded(fields))
         self._saved_at = self._read_to
 
 
