@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfhybrid.core import native
@@ -72,6 +74,15 @@ class TableSet:
             StoreError: The store is closed, or has no such table.
         """
         return int(self.engine.table_stats(table).rows)
+
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Closes the store if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def close(self, *, leave: bool = False) -> None:
         """Closes the store and frees its memory; nobody may read meanwhile.

@@ -307,12 +307,9 @@ class Reader:
             pointer: Pointer to the last of them.
         """
         rows = ServedRows(spec, self._memory, self.name)
-        try:
+        with rows.closed_on_error():
             for each in loaded:
                 _write(rows, each)
-        except BaseException:
-            rows.close()
-            raise
         with self._lock.alone():
             old, self._rows, self._spec = self._rows, rows, spec
             first = self._has is None

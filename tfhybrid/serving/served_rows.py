@@ -42,9 +42,10 @@ class ServedRows(TableSet):
         super().__init__()
         job = f"serving-{name}-{os.getpid()}-{next(_numbers)}"
         self.create_store(memory, job, f"reader of {name}, pid {os.getpid()}")
-        for table, each in spec.all_tables.items():
-            self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed))
-            self.engine.set_unseen(table, each.unseen)
+        with self.closed_on_error():
+            for table, each in spec.all_tables.items():
+                self.open_table(OpenedTable(table, each.dim, each.initializer, spec.seed))
+                self.engine.set_unseen(table, each.unseen)
 
     def reserve(self, more: Mapping[str, int]) -> None:
         """Reserves space for more rows.

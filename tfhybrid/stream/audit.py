@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence, Set
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 
 from tfhybrid.stream.provider import set_aside
-from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.queues import dead_letters, rows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.stream.stream_files import StreamFiles
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
 from tfhybrid.stream.sync_unit.recovery import checked_lines
@@ -71,16 +70,18 @@ def audit(settings: StreamSettings) -> list[QueueAccount]:
             damaged.
         OSError: A file cannot be read.
     """
-    folder = Path(settings.folder)
-    accounts = []
-    for model, names in Routes(**settings.routes).models.items():
-        ledger = LeaseLedger(model)
-        for _ in checked_lines(folder / "models" / model, ledger):
+    models, files = settings.queue_routes.models, StreamFiles(settings.folder)
+    ledgers = {model: LeaseLedger(model) for model in models}
+    for model, ledger in ledgers.items():
+        for _ in checked_lines(files.models / model, ledger):
             pass
-        # What is applied is looked at before what is listed: rows may move meanwhile.
-        letters = dead_letters.read(folder / "bad-rows.jsonl")
-        listed = {key for _, _, key in letters if key is not None}
-        aside = set_aside.read(folder / "set-aside.json")
+    # What is applied is looked at before what is listed: rows may move meanwhile.
+    letters = dead_letters.read(files.bad_rows)
+    listed = {key for _, _, key in letters if key is not None}
+    aside = set_aside.read(files.set_aside)
+    accounts = []
+    for model, names in models.items():
+        ledger = ledgers[model]
         for name in names:
             spans = [each.range for each in aside if (each.model, each.queue) == (model, name)]
             with closing(open_queue(settings.queue_address(name))) as queue:

@@ -33,6 +33,7 @@ from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommit
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.stream.stream_files import StreamFiles
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 from tfhybrid.stream.sync_unit.target_model import TargetModel
@@ -146,7 +147,7 @@ class StreamSettings:
             file.check(_names(PublishRules), rules, "publish", model)
         try:
             settings = cls(**fields)
-            models = Routes(**settings.routes).models
+            models = settings.queue_routes.models
             _check_routes(settings.routes["columns"], settings.schema)
             settings._check_addresses()
             LeaseLength(**settings.lease)
@@ -232,6 +233,16 @@ class StreamSettings:
             )
         return tokens
 
+    @functools.cached_property
+    def queue_routes(self) -> Routes:
+        """Mapping from rows and models to queues, as `routes` declares it.
+
+        Raises:
+            ConfigError: It is not valid.
+            TypeError: It lacks a field.
+        """
+        return Routes(**self.routes)
+
     @property
     def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Policies in the form that `SyncUnit` takes, by model and table.
@@ -272,7 +283,7 @@ class StreamSettings:
         Args:
             name: Name of the queue. Without an entry in `queues` it is a folder below `folder`.
         """
-        return self.queues.get(name, str(Path(self.folder) / "queues" / name))
+        return self.queues.get(name, str(StreamFiles(self.folder).queue(name)))
 
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit, which holds the target models, in this process.
@@ -289,10 +300,10 @@ class StreamSettings:
             OutOfSpaceError: Shared memory is full.
             OSError: A folder cannot be read or written.
         """
-        names = Routes(**self.routes).models
+        names = self.queue_routes.models
         return SyncUnit(
             names,
-            Path(self.folder) / "models",
+            StreamFiles(self.folder).models,
             Path(self.memory),
             fsync=self.fsync,
             save_seconds=self.save_seconds,
@@ -363,10 +374,10 @@ class StreamSettings:
             OutOfSpaceError: The sync unit cannot write its journal.
             OSError: A file of a queue, of bad rows or of leases set aside cannot be opened.
         """
-        routes = Routes(**self.routes)
-        folder = Path(self.folder)
-        letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
-        aside = SetAside(folder / "set-aside.json", self.max_deaths)
+        routes = self.queue_routes
+        files = StreamFiles(self.folder)
+        letters = DeadLetters(files.bad_rows, limit=self.bad_rows)
+        aside = SetAside(files.set_aside, self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         bounds = {name: StalenessBound(self.staleness) for name in routes.models}
         queues = {}
@@ -376,7 +387,7 @@ class StreamSettings:
             queue = open_queue(address, write=True, **choices)
             queues[name] = ServedQueue(
                 name,
-                NumberedWriter(queue, folder / f"producers-{name}.json"),
+                NumberedWriter(queue, files.producers(name)),
                 QueueReader(queue, self.row_columns, letters, on_lost=self.on_lost),
                 {model: weights[model] for model, of in routes.models.items() if name in of},
                 bounds=bounds,
@@ -404,7 +415,7 @@ class StreamSettings:
                 read.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
         """
-        models = Routes(**self.routes).models
+        models = self.queue_routes.models
         return OffsetCommitter(
             {
                 name: cast("CommitsOffsets", open_queue(address))

@@ -149,7 +149,6 @@ def _opened(
 ) -> Iterator[list[DatabaseFeed]]:
     from tfhybrid.stream.feeding.database import Database
     from tfhybrid.stream.feeding.database_feed import DatabaseFeed
-    from tfhybrid.stream.feeding.database_position import DatabasePosition
     from tfhybrid.stream.feeding.source_producer import SourceProducer
 
     query, after, names = databases.query, databases.after, settings.row_columns.names
@@ -158,7 +157,6 @@ def _opened(
             "--database needs the name of one queue, --query and --after. "
             f"Received: {[*queues]}, --query {query!r}, --after {after!r}"
         )
-    start = DatabasePosition(query, after)
     with contextlib.ExitStack() as stack:
         feeds: list[DatabaseFeed] = []
         for address in databases.database or ():
@@ -171,11 +169,7 @@ def _opened(
                 )
             producer = SourceProducer(provider, database.name, queues[0])
             feeds.append(
-                DatabaseFeed(
-                    *(database, producer, start, names),
-                    count=rows,
-                    new_query=databases.new_query,
-                )
+                DatabaseFeed(database, producer, count=rows, new_query=databases.new_query)
             )
         yield feeds
 

@@ -45,15 +45,15 @@ def journal(
 
     $ tfhybrid stream journal stream.yaml ctr --check
     """
-    from tfhybrid.stream.provider.routes import Routes
+    from tfhybrid.stream.stream_files import StreamFiles
     from tfhybrid.stream.stream_settings import StreamSettings
     from tfhybrid.stream.sync_unit import recovery
 
     settings = StreamSettings.read(config)
-    models = Routes(**settings.routes).models
+    models = settings.queue_routes.models
     if model not in models:
         raise ConfigError(f"The models of stream.yaml are {sorted(models)}. Received: '{model}'")
-    folder = Path(settings.folder) / "models" / model
+    folder = StreamFiles(settings.folder).models / model
     if cut is not None:
         show(f"{model}: cut before record {cut}; its files are in {recovery.cut(folder, cut)}")
         return

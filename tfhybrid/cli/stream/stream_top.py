@@ -49,12 +49,11 @@ class Processes:
         from tfhybrid.rpc.remote_methods import client
         from tfhybrid.serving.read_only_node import ReadOnlyNode
         from tfhybrid.stream.provider.provider import Provider
-        from tfhybrid.stream.provider.routes import Routes
         from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
         for address in readers:
             parsed_address(address)  # before the token's file is read
-        self._models = Routes(**settings.routes).models
+        self._models = settings.queue_routes.models
 
         def remote(address: str, peer: str) -> Remote:
             patience = {"patience": _PATIENCE_SECONDS, "limit": _PATIENCE_SECONDS}

@@ -51,6 +51,9 @@ class Database:
 
     Attributes:
         name: Name of the database, by default its URL without user, password and options.
+        query: The query.
+        after: Name of the increasing column.
+        columns: Names of the columns that are read.
 
     Raises:
         ConfigError: The URL is not valid, names an unknown kind of database, or an SQLite file that
@@ -62,9 +65,10 @@ class Database:
         match = _NAMED.fullmatch(address)
         self._url = _parsed(match[2] if match else address)
         self.name = match[1] if match else _plain_name(self._url)
-        self._query = query
-        self._after = after
-        self._columns = tuple(columns)
+        self.query = query
+        self.after = after
+        self.columns = tuple(columns)
+        self._names = list(dict.fromkeys((after, *columns)))
         try:
             self._engine = sqlalchemy.create_engine(self._url, pool_pre_ping=True)
         except ModuleNotFoundError as error:
@@ -84,7 +88,7 @@ class Database:
             StreamError: The database does not answer.
         """
         source = self._source("query_rows")
-        is_null = source.c[self._after].is_(None)
+        is_null = source.c[self.after].is_(None)
         with self._connected() as connection:
             self._check_columns(connection)
             return _count(connection, source, is_null)
@@ -103,7 +107,7 @@ class Database:
             StreamError: The database does not answer.
         """
         source = self._source("query_rows")
-        column = source.c[self._after]
+        column = source.c[self.after]
         statement = sqlalchemy.select(column).where(_beyond(column, value))
         with self._connected() as connection:
             self._check_columns(connection)
@@ -121,7 +125,7 @@ class Database:
             StreamError: The database does not answer.
         """
         source = self._source("query_rows")
-        column = source.c[self._after]
+        column = source.c[self.after]
         with self._connected() as connection:
             return _count(connection, source, _beyond(column, value), column <= newest)
 
@@ -149,7 +153,7 @@ class Database:
             return None
         if len(result) > max(count, _MAX_ROWS):
             raise DataError(
-                f"{self.name}: at most {_MAX_ROWS} rows may have the same value of {self._after}. "
+                f"{self.name}: at most {_MAX_ROWS} rows may have the same value of {self.after}. "
                 f"Choose a column with more values. Received: more rows with {result[-1][0]!r}"
             )
         if result[0][0] == value:
@@ -163,11 +167,11 @@ class Database:
     def _next_rows(self, value: Any, newest: Any, count: int) -> Any:
         """Returns the statement of `rows`. The database finds the end: it knows what is equal."""
         source, ahead = self._source("query_rows"), self._source("rows_ahead")
-        column, other = source.c[self._after], ahead.c[self._after]
+        column, other = source.c[self.after], ahead.c[self.after]
         cut = sqlalchemy.select(other).where(_beyond(other, value), other <= newest)
         cut = cut.order_by(other).offset(count - 1).limit(1)
         end = sqlalchemy.func.coalesce(cut.scalar_subquery(), newest)
-        chosen = [source.c[name].label(f"column_{i}") for i, name in enumerate(self._columns)]
+        chosen = [source.c[name].label(f"column_{i}") for i, name in enumerate(self.columns)]
         return (
             sqlalchemy.select(column.label("increasing"), *chosen)
             .where(_beyond(column, value), column <= end)
@@ -177,24 +181,21 @@ class Database:
 
     def _inexact(self, value: Any) -> DataError:
         return DataError(
-            f"{self.name}: the column {self._after} must have values that Python holds exactly. "
+            f"{self.name}: the column {self.after} must have values that Python holds exactly. "
             "Convert them in the query, for example to double precision or to text. Received: "
             f"{value!r}, which the database finds less than what it has"
         )
 
     def _source(self, alias: str) -> Any:
         """Returns the query as a table."""
-        text = self._query.strip().removesuffix(";").replace(":", r"\:") + "\n"  # ends a comment
-        names = dict.fromkeys((self._after, *self._columns))
-        columns: list[Any] = [sqlalchemy.column(name) for name in names]
+        text = self.query.strip().removesuffix(";").replace(":", r"\:") + "\n"  # ends a comment
+        columns: list[Any] = [sqlalchemy.column(name) for name in self._names]
         return sqlalchemy.text(text).columns(*columns).subquery(alias)
 
     def _check_columns(self, connection: Any) -> None:
         everything = sqlalchemy.select(sqlalchemy.text("*")).select_from(self._source("query_rows"))
         names = list(connection.execute(everything.limit(0)).keys())
-        wrong = [
-            name for name in dict.fromkeys((self._after, *self._columns)) if names.count(name) != 1
-        ]
+        wrong = [name for name in self._names if names.count(name) != 1]
         if wrong:
             raise ConfigError(
                 f"{self.name}: the query must return the columns {wrong} once. Received: {names}"

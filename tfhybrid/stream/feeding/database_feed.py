@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tfhybrid.stream.feeding.database import Database
@@ -34,8 +34,6 @@ class DatabaseFeed:
     Args:
         database: The database and its query.
         producer: Producer of the database's rows, with a queue.
-        start: Position with the query, before the first row.
-        columns: Names of the columns that `database` reads.
         count: Number of rows in a record.
         new_query: Whether another query than that of the rows in the queue goes on after them.
             Default `False`: it is refused.
@@ -52,20 +50,17 @@ class DatabaseFeed:
         self,
         database: Database,
         producer: SourceProducer,
-        start: DatabasePosition,
-        columns: Sequence[str],
         *,
         count: int,
         new_query: bool = False,
     ) -> None:
         self._database = database
         self._producer = producer
-        self._columns = columns
         self._count = count
         self._number = -1
         self._begun = False
         self._last_round: tuple[Any, Any, int] | None = None
-        self.position = start
+        self.position = start = DatabasePosition(database.query, database.after)
         last = producer.last()
         if last is not None:
             stored = DatabasePosition.of_text(last.position)
@@ -137,7 +132,7 @@ class DatabaseFeed:
                 break
             position = self.position.moved(batch.last)
             pace(len(batch.rows))
-            record = record_of(self._columns, batch.rows)
+            record = record_of(self._database.columns, batch.rows)
             new += self._producer.put(self._number + 1, record, position.to_text())
             self._number += 1
             self.position = position

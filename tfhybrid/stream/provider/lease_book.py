@@ -98,8 +98,8 @@ class LeaseBook:
     Args:
         begin: Position of the first row never leased.
         returned: Ranges before `begin` not in the weights, in order. Default none.
+        bound: Bound on staleness that all queues of the model share.
         fence: Fence of the first lease. Default 0.
-        bound: Bound on staleness that all queues of the model share. Default: none.
         seconds: Lifetime of a lease that is not renewed, in seconds. Default 60.
     """
 
@@ -108,14 +108,14 @@ class LeaseBook:
         begin: QueuePosition,
         returned: Sequence[Range] = (),
         *,
+        bound: StalenessBound,
         fence: int = 0,
-        bound: StalenessBound | None = None,
         seconds: float = 60.0,
     ) -> None:
         self._next = begin
         self._returned = [_Returned(*each, ()) for each in sorted(returned)]
         self._fence = fence
-        self._bound = bound or StalenessBound()
+        self._bound = bound
         self._seconds = seconds
         self._open: dict[int, _Open] = {}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError
-from tfhybrid.stream.queues.dead_letters import DeadLetter
+from tfhybrid.stream.queues.dead_letters import DeadLetter, letters_of
 from tfhybrid.stream.queues.decoded_rows import DecodedRows
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.rows import encode
@@ -114,10 +114,7 @@ class Routes:
             decoded: The rows of the record.
             lost: Numbers of the rows that have no queue, int64, as `deal` returns them.
         """
-        letters = [
-            DeadLetter(QueuePosition(number, bad.number), bad.reason, bad.payload)
-            for bad in decoded.bad
-        ]
+        letters = letters_of(number, decoded.bad)
         for row in lost.tolist():
             at = QueuePosition(number, int(decoded.numbers[row]))
             value = _joined(decoded.batch[name][row].as_py() for name in self.columns)

@@ -29,9 +29,9 @@ class ServedQueue:
         weights: Target models that are trained from the queue, by name.
         bounds: Bound on the staleness of each model's updates, which its queues share, by model.
         seconds: Lifetime of a lease that is not renewed, in seconds.
+        aside: Leases that were set aside, also of other queues.
         max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
             Default unlimited.
-        aside: Leases that were set aside, also of other queues. Default: none ever is.
 
     Raises:
         ConfigError: `max_behind` is not positive.
@@ -48,8 +48,8 @@ class ServedQueue:
         *,
         bounds: Mapping[str, StalenessBound],
         seconds: float,
+        aside: SetAside,
         max_behind: int | None = None,
-        aside: SetAside | None = None,
     ) -> None:
         if max_behind is not None and max_behind < 1:
             raise ConfigError(f"max_behind must be at least 1. Received: {max_behind}")
@@ -110,8 +110,7 @@ class ServedQueue:
     @property
     def set_aside(self) -> list[SetAsideLease]:
         """Leases of this queue that are set aside now."""
-        leases = [] if self._aside is None else self._aside.leases
-        return [each for each in leases if each.queue == self.name]
+        return [each for each in self._aside.leases if each.queue == self.name]
 
     def lag(self, model: str) -> int:
         """Returns a model's lag, in records.
@@ -261,8 +260,7 @@ class ServedQueue:
             leases = [each for each in self.set_aside if each.model == model]
             for each in leases:
                 self._books[model].put_back(each.range)
-            if self._aside is not None:
-                self._aside.remove(leases)
+            self._aside.remove(leases)
             return sum(each.rows for each in leases)
 
     def close(self) -> None:
@@ -280,19 +278,21 @@ class ServedQueue:
             book.finish(lease.fence)
             return
         trainers = book.died(lease.fence)
-        if not died or self._aside is None or not self._aside.takes(trainers):
+        if died and self._aside.takes(trainers):
+            book.remove(lease.fence)
+            self._aside.add(SetAsideLease(model, self.name, *lease.range, lease.rows, trainers))
+        else:
             book.give_back(lease.fence, died=died)
-            return
-        book.remove(lease.fence)
-        self._aside.add(SetAsideLease(model, self.name, *lease.range, lease.rows, trainers))
 
     def _leave_out(self, model: str, done: AppliedRanges) -> None:
         """Adds the leases that are set aside to the rows that are not leased again."""
         for each in self.set_aside:
-            if each.model == model and not done.overlaps(each.range):
-                done.add(each.range)
-            elif each.model == model and self._aside is not None:  # the weights have some rows
+            if each.model != model:
+                continue
+            if done.overlaps(each.range):  # the weights have some rows
                 self._aside.remove([each])
+            else:
+                done.add(each.range)
 
     def _cut(
         self, begin: QueuePosition, rows: int, limit: QueuePosition | None

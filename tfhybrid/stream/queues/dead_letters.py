@@ -8,12 +8,13 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tfhybrid.core.whole_file import write_at
 from tfhybrid.errors import DataError
+from tfhybrid.stream.queues.decoded_rows import BadRow
 from tfhybrid.stream.queues.queue import QueuePosition
 
 _log = logging.getLogger("tfhybrid.stream")
@@ -33,6 +34,16 @@ class DeadLetter(NamedTuple):
     position: QueuePosition
     reason: str
     payload: bytes
+
+
+def letters_of(offset: int, bad: Iterable[BadRow]) -> list[DeadLetter]:
+    """Returns the bad rows of a record as letters.
+
+    Args:
+        offset: Offset of the record, or its number.
+        bad: Bad rows of the record.
+    """
+    return [DeadLetter(QueuePosition(offset, row.number), row.reason, row.payload) for row in bad]
 
 
 class DeadLetters:

@@ -291,8 +291,7 @@ class LogQueue(Queue):
         return reader
 
     def _segments(self) -> list[int]:
-        paths = self._folder.glob(f"*{log_segment.SUFFIX}")
-        segments = sorted(log_segment.first_of(path) for path in paths)
+        segments = log_segment.firsts_in(self._folder)
         for gone in self._files.keys() - set(segments):
             os.close(self._files.pop(gone))
         return segments
@@ -366,7 +365,7 @@ class LogQueue(Queue):
         return self._tail
 
 
-def cut(folder: Path, offset: int, prepare: Callable[[], None] = lambda: None) -> Path:
+def cut(folder: Path, offset: int, prepare: Callable[[], None]) -> Path:
     """Takes the records from an offset on out of a queue, also if some of them are damaged.
 
     The files that had them are kept in a folder of the queue, whose name begins with `cut-`. The
@@ -376,7 +375,7 @@ def cut(folder: Path, offset: int, prepare: Callable[[], None] = lambda: None) -
         folder: Folder of the queue.
         offset: Offset of the first record to take out.
         prepare: Function that is called before anything changes, once the cut is known to be
-            possible. Its errors propagate. Default: one that does nothing.
+            possible. Its errors propagate.
 
     Returns:
         The folder with the files.
@@ -388,7 +387,7 @@ def cut(folder: Path, offset: int, prepare: Callable[[], None] = lambda: None) -
     """
     lock = _locked(folder)
     try:
-        firsts = sorted(map(log_segment.first_of, folder.glob(f"*{log_segment.SUFFIX}")))
+        firsts = log_segment.firsts_in(folder)
         begun = [first for first in firsts if first <= offset]
         if not begun:
             raise PositionLostError(

@@ -53,6 +53,15 @@ def first_of(path: Path) -> int:
     return int(path.stem)
 
 
+def firsts_in(folder: Path) -> list[int]:
+    """Returns the offsets of the first records of all segments of a queue, in order.
+
+    Args:
+        folder: Folder of the queue.
+    """
+    return sorted(map(first_of, folder.glob(f"*{SUFFIX}")))
+
+
 def header(first: int) -> bytes:
     """Returns the header of a segment: the `HEADER_BYTES` bytes before its first record.
 

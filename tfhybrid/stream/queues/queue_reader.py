@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, PositionLostError
 from tfhybrid.stream.queues import rows
-from tfhybrid.stream.queues.dead_letters import DeadLetter, DeadLetters
+from tfhybrid.stream.queues.dead_letters import DeadLetters, letters_of
 from tfhybrid.stream.queues.decoded_rows import DecodedRows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
 from tfhybrid.stream.queues.row_columns import RowColumns
@@ -131,13 +131,7 @@ class QueueReader:
         for offset, record in chunk.records:
             decoded = rows.decode(record, self._columns)
             if self._letters is not None and decoded.bad:
-                self._letters.add_all(
-                    self._queue.name,
-                    [
-                        DeadLetter(QueuePosition(offset, row.number), row.reason, row.payload)
-                        for row in decoded.bad
-                    ],
-                )
+                self._letters.add_all(self._queue.name, letters_of(offset, decoded.bad))
             self._cache[requested] = offset, decoded
             requested = offset + 1
         while len(self._cache) > _CACHED_RECORDS:

@@ -161,7 +161,7 @@ class JournaledWeights:
             OSError: A file cannot be written.
         """
         store = WeightStore(spec, self._memory, self._name)
-        try:
+        with store.closed_on_error():
             store.set_dense(dense, first.dense_states)
             store.load_checkpoint(first)
             attributes = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
@@ -169,9 +169,6 @@ class JournaledWeights:
             base = self.base_of(store)
             with store.frozen() as frozen:
                 weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
-        except BaseException:
-            store.close()
-            raise
         self.store = store
         self._changed(None)
 
@@ -213,11 +210,8 @@ class JournaledWeights:
 
     def _loaded(self, base: WeightBase, files: list[tuple[str, Path]]) -> WeightStore:
         store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self._name)
-        try:
+        with store.closed_on_error():
             store.load(files, base)
-        except BaseException:
-            store.close()
-            raise
         return store
 
     def _replay(self, number: int, record: Record) -> None:
@@ -247,11 +241,8 @@ class JournaledWeights:
         if not isinstance(entry, ModelEntry):
             return None
         store = WeightStore(entry.spec, self._memory, self._name)
-        try:
+        with store.closed_on_error():
             store.set_dense(list(entry.dense))
-        except BaseException:
-            store.close()
-            raise
         return store
 
     def _take(self, entry: Entry, record: Record, created: WeightStore | None = None) -> None:

@@ -14,6 +14,7 @@ from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
 from tfhybrid.core import native
 from tfhybrid.errors import PublicationError
 from tfhybrid.stream.sync_unit.snapshot import WeightSnapshot
+from tfhybrid.stream.weights.finite_rows import first_not_finite
 from tfhybrid.stream.weights.publication import PublishedFile
 
 
@@ -72,12 +73,11 @@ def _checked(table: str, path: Path, crc: int) -> int:
     """Checks the embeddings of a file and removes the states; returns the file's checksum."""
     arrays = table_file.read_arrays(path)
     embeddings = arrays["embeddings"]
-    finite = np.isfinite(embeddings).all(axis=1)
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
+    if bad := first_not_finite(arrays["keys"], embeddings):
+        key, values = bad
         raise NotFiniteError(
-            f"Weights must be finite to be published. Received: key {int(arrays['keys'][row])} of "
-            f"table '{table}' has {embeddings[row]}"
+            f"Weights must be finite to be published. Received: key {key} of table '{table}' has "
+            f"{values}"
         )
     if not arrays["states"].size:
         return crc

@@ -80,7 +80,6 @@ class TargetModel(TargetWeights):
         self._policies = policies or {}
         self.name = name
         self._folder = folder
-        self._memory = memory
         self._lock = threading.RLock()
         self._saving = threading.Lock()  # acquired before _lock
         self._updates: GroupCommit[Submitted] = GroupCommit(self._lock, self._commit)
@@ -411,7 +410,7 @@ class TargetModel(TargetWeights):
     def _changed(self, update: WeightUpdate | None) -> None:
         """Adds what an update has observed; `None` if the weights were created."""
         if update is not None:
-            self._observed += Observed.from_json(update.observed, update.rows)
+            self._observed += update.observations
         self._meet_published()
 
     def _meet_published(self) -> None:

@@ -13,6 +13,7 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
 from tfhybrid.core import native
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import CheckpointError
+from tfhybrid.stream.weights.finite_rows import first_not_finite
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 _log = logging.getLogger("tfhybrid.stream")
@@ -114,13 +115,11 @@ def _check_finite(table: str, block: RowBlock, directory: str) -> None:
     for array in (block.embeddings, block.states):
         if array is None or not array.size:
             continue
-        finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-        if not finite.all():
-            row = int(np.flatnonzero(~finite)[0])
+        if bad := first_not_finite(block.keys, array):
+            key, values = bad
             raise CheckpointError(
                 "Rows and optimizer states must be finite, so that a stream can go on from them. "
-                f"Received: key {int(block.keys[row])} of table '{table}' in {directory} has "
-                f"{array[row]}"
+                f"Received: key {key} of table '{table}' in {directory} has {values}"
             )
 
 

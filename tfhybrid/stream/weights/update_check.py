@@ -9,8 +9,8 @@ import numpy as np
 
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.stream.weights.finite_rows import first_not_finite
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.weights.observed import Observed
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 _INTEGERS = range(1 << 63)  # of positions, fences, versions and numbers of rows
@@ -61,7 +61,7 @@ def _is_integer(value: object, of: range) -> bool:
 
 def _check_observed(update: WeightUpdate) -> None:
     try:
-        observed = Observed.from_json(update.observed, update.rows)
+        observed = update.observations
         counts = [*observed.times.values(), *(n for pair in observed.scores.values() for n in pair)]
         good = all(count in _INTEGERS for count in counts)
         good = good and all(second in _TIMES for second in observed.times)
@@ -208,10 +208,8 @@ def check_sums(
 def _check_finite(
     table: str, keys: np.ndarray, rows: np.ndarray, subject: str = "The values of an update"
 ) -> None:
-    finite = np.isfinite(rows).all(axis=1)
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
+    if bad := first_not_finite(keys, rows):
+        key, values = bad
         raise ConfigError(
-            f"{subject} must be finite. Received: key {int(keys[row])} of table '{table}' has "
-            f"{rows[row]}"
+            f"{subject} must be finite. Received: key {key} of table '{table}' has {values}"
         )

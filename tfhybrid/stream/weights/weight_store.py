@@ -50,20 +50,15 @@ class WeightStore(TableSet):
         self._tables = spec.all_tables
         self._stored = spec.stored_tables
         self.create_store(directory, f"sync-{name}-{os.getpid()}", f"sync unit of {name}")
-        try:
-            self._open_tables()
-        except BaseException:
-            self.close()
-            raise
+        with self.closed_on_error():
+            for table, of in self._tables.items():
+                self.open_table(OpenedTable(table, of.dim, of.initializer, spec.seed, of.policy))
+                self.engine.set_optimizer(table, **of.settings)
+            choices = UpdateChoices(reduction="sum")
+            self._update = self.engine.open_update("sync", self.dims, choices)
         self.version = 0
         self.event_time: int | None = None
         self.optimizer_starts: dict[str, int] = {}
-
-    def _open_tables(self) -> None:
-        for table, of in self._tables.items():
-            self.open_table(OpenedTable(table, of.dim, of.initializer, self.spec.seed, of.policy))
-            self.engine.set_optimizer(table, **of.settings)
-        self._update = self.engine.open_update("sync", self.dims, UpdateChoices(reduction="sum"))
 
     def set_dense(self, weights: list[np.ndarray], states: np.ndarray | None = None) -> None:
         """Writes the initial dense weights, and the states of their optimizer.

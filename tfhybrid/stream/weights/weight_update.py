@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors import SafetensorError
 from tfhybrid.errors import DataError
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.weights.lease import Range
+from tfhybrid.stream.weights.observed import Observed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,15 @@ class WeightUpdate:
     def range(self) -> Range:
         """Range of the lease: position of its first row, and position behind its last row."""
         return self.begin, self.end
+
+    @functools.cached_property
+    def observations(self) -> Observed:
+        """Observations of the rows, `observed` parsed.
+
+        Raises:
+            ValueError, TypeError, AttributeError, OverflowError: They are malformed.
+        """
+        return Observed.from_json(self.observed, self.rows)
 
     def to_record(self) -> Record:
         """Returns the update as a record, for the journal and for messages."""

@@ -27,7 +27,6 @@ from tfhybrid.cli.main import app
 from tfhybrid.errors import DataError
 from tfhybrid.stream.feeding.database import Database
 from tfhybrid.stream.feeding.database_feed import DatabaseFeed
-from tfhybrid.stream.feeding.database_position import DatabasePosition
 from tfhybrid.stream.feeding.source_producer import SourceProducer
 from tfhybrid.stream.queues import rows
 
@@ -211,10 +210,9 @@ def test_options_that_do_not_fit_are_refused(site: Site, tmp_path: Path) -> None
 
 
 def opened(site: Site, path: Path, after: str) -> DatabaseFeed:
-    names, query = [*COLUMNS], "SELECT * FROM clicks"
-    database = Database(f"sqlite:///{path}", query, after, names)
+    database = Database(f"sqlite:///{path}", "SELECT * FROM clicks", after, [*COLUMNS])
     producer = SourceProducer(site.provider, database.name, "video")
-    return DatabaseFeed(database, producer, DatabasePosition(query, after), names, count=10)
+    return DatabaseFeed(database, producer, count=10)
 
 
 def at_once(_: int) -> None:

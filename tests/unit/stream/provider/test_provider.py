@@ -24,6 +24,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
@@ -82,6 +83,7 @@ class Site:
         }
         staleness = choices.pop("staleness", None)
         bounds = {model: StalenessBound(staleness) for model in ROUTES.models}
+        aside = SetAside(self.folder / "set-aside.json")
         queues = {}
         for name in ("video", "news"):
             queue = LogQueue(self.folder / name, write=True, fsync="never", **queue_choices)
@@ -92,6 +94,7 @@ class Site:
                 QueueReader(queue, COLUMNS, letters, on_lost=on_lost),
                 weights,
                 bounds=bounds,
+                aside=aside,
                 **served,
             )
         self.provider = Provider(queues, COLUMNS, ROUTES, letters, **choices)

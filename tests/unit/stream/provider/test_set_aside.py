@@ -27,14 +27,9 @@ class Stream:
     """A stream whose leases expire at once, of two rows each."""
 
     def __init__(self, folder: Path, memory: Path) -> None:
-        self.folder, self.memory = folder, memory
         self.number = 0
-        self.begin()
+        self.site = Site(folder, memory, expires_seconds=0.0, lease={"rows": 2})
         self.model.open(ModelSpec({"item": TableSpec(1)}), [])
-
-    def begin(self) -> None:
-        choices = {"expires_seconds": 0.0, "lease": {"rows": 2}}
-        self.site = Site(self.folder, self.memory, **choices)
 
     @property
     def model(self):

@@ -11,7 +11,6 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 import safetensors.numpy
 from typer.testing import CliRunner
 
+from tests.support.stream.model_folder import ModelFolder
 from tests.support.stream.model_updates import (
     DELTAS,
     DENSE,
@@ -46,42 +46,14 @@ from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit import recovery
 from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
-from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import weight_base
 from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec, TableSpec
 
 
-class Folder:
-    """The folder of a model, which is opened again and again."""
-
-    def __init__(self, folder: Path, memory: Path) -> None:
-        self.folder, self.memory = folder, memory
-        self.model: TargetModel | None = None
-
-    def opened(self) -> TargetModel:
-        self.close()
-        self.model = TargetModel("ads", self.folder, self.memory)
-        return self.model
-
-    def close(self) -> None:
-        if self.model is not None:
-            self.model.close()
-            self.model = None
-
-    def records(self) -> int:
-        with closing(LogQueue(self.folder / "journal")) as journal:
-            return journal.end()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, shm_directory: Path) -> Iterator[Folder]:
-    folder = Folder(tmp_path / "models" / "ads", shm_directory)
-    yield folder
-    folder.close()
-
-
-def _trained(folder: Folder, numbers: range, saved_after: tuple[int, ...] = ()) -> dict[str, int]:
+def _trained(
+    folder: ModelFolder, numbers: range, saved_after: tuple[int, ...] = ()
+) -> dict[str, int]:
     """Begins a model and applies updates, with bases behind some of them; returns its digests."""
     model = begun_model(folder.opened())
     for number in numbers:
@@ -103,7 +75,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", [*REFUSED])
-def test_a_model_that_is_refused_leaves_nothing(folder: Folder, name: str) -> None:
+def test_a_model_that_is_refused_leaves_nothing(folder: ModelFolder, name: str) -> None:
     model = folder.opened()
     with pytest.raises(ConfigError):
         model.open(ModelSpec({"user": TableSpec(4), **REFUSED[name]}), [])
@@ -116,7 +88,7 @@ def test_a_model_that_is_refused_leaves_nothing(folder: Folder, name: str) -> No
     assert folder.model.set_aside == {}
 
 
-def test_weights_that_are_not_finite_do_not_begin_a_model(folder: Folder) -> None:
+def test_weights_that_are_not_finite_do_not_begin_a_model(folder: ModelFolder) -> None:
     model = folder.opened()
     for value in (np.nan, np.inf, 1e39):
         dense = [each.astype(np.float64) for each in DENSE]
@@ -167,7 +139,9 @@ BAD_FIELDS = {
 
 
 @pytest.mark.parametrize("field", [*BAD_FIELDS])
-def test_no_field_of_an_update_reaches_the_journal_unchecked(folder: Folder, field: str) -> None:
+def test_no_field_of_an_update_reaches_the_journal_unchecked(
+    folder: ModelFolder, field: str
+) -> None:
     model = begun_model(folder.opened(), GRADIENTS)
     before = folder.records()
     for value in BAD_FIELDS[field]:
@@ -207,7 +181,9 @@ def _changed_arrays() -> dict[str, tuple[dict, dict]]:
 
 
 @pytest.mark.parametrize("name", [*_changed_arrays()])
-def test_no_array_of_an_update_reaches_the_journal_unchecked(folder: Folder, name: str) -> None:
+def test_no_array_of_an_update_reaches_the_journal_unchecked(
+    folder: ModelFolder, name: str
+) -> None:
     model = begun_model(folder.opened(), GRADIENTS)
     before = folder.records()
     update = lease_update(0, GRADIENTS)
@@ -241,7 +217,7 @@ def _delta(number: int, value: float) -> dict:
     return {"number": number, "keys": keys, "values": values}
 
 
-def test_rows_stay_finite_when_deltas_are_added(folder: Folder) -> None:
+def test_rows_stay_finite_when_deltas_are_added(folder: ModelFolder) -> None:
     model = begun_model(folder.opened())
     largest = float(np.finfo(np.float32).max)
     assert model.apply(lease_update(**_delta(0, largest))) == (1, True)
@@ -257,7 +233,7 @@ def test_rows_stay_finite_when_deltas_are_added(folder: Folder) -> None:
     assert folder.opened().digests() == digests
 
 
-def test_updates_of_a_group_cannot_overflow_a_row_together(folder: Folder) -> None:
+def test_updates_of_a_group_cannot_overflow_a_row_together(folder: ModelFolder) -> None:
     model = begun_model(folder.opened())
     updates = [lease_update(**_delta(number, 2e38)) for number in range(3)]
     outcomes = []
@@ -273,7 +249,7 @@ def test_updates_of_a_group_cannot_overflow_a_row_together(folder: Folder) -> No
     assert folder.opened().version == 1
 
 
-def test_a_range_is_skipped_only_if_it_can_be(folder: Folder) -> None:
+def test_a_range_is_skipped_only_if_it_can_be(folder: ModelFolder) -> None:
     model = begun_model(folder.opened())
     model.apply(lease_update(1))
     before = folder.records()
@@ -304,7 +280,7 @@ def _older_versions() -> list[Record]:
 
 
 def test_a_record_that_cannot_be_applied_is_set_aside_by_name(
-    folder: Folder, caplog: pytest.LogCaptureFixture
+    folder: ModelFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     _trained(folder, range(1))
     refused = ModelSpec({"item": TableSpec(0)}).to_json()
@@ -327,11 +303,11 @@ def test_a_record_that_cannot_be_applied_is_set_aside_by_name(
     assert folder.opened().digests() == digests
     assert folder.model.set_aside == {}
     folder.close()
-    again = Folder(folder.folder.parent / "again", folder.memory)
+    again = ModelFolder(folder.folder.parent / "again", folder.memory)
     assert _trained(again, range(3)) == digests
 
 
-def test_a_journal_that_begins_with_a_refused_model_takes_the_next_one(folder: Folder) -> None:
+def test_a_journal_that_begins_with_a_refused_model_takes_the_next_one(folder: ModelFolder) -> None:
     bad = Record(b"", {"kind": "model", "spec": ModelSpec({"item": TableSpec(0)}).to_json()})
     with closing(LogQueue(folder.folder / "journal", write=True)) as journal:
         journal.append([bad])
@@ -344,7 +320,7 @@ def test_a_journal_that_begins_with_a_refused_model_takes_the_next_one(folder: F
 
 @pytest.mark.parametrize("saved_after", [(1,), (1, 3), (0, 1, 4)], ids=str)
 def test_a_damaged_base_is_replaced_by_the_one_before_it(
-    folder: Folder, saved_after: tuple[int, ...], caplog: pytest.LogCaptureFixture
+    folder: ModelFolder, saved_after: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     digests = _trained(folder, range(5), saved_after)
     names = [base.name for base in weight_base.newest_first(folder.folder)]
@@ -376,7 +352,7 @@ def test_a_damaged_base_is_replaced_by_the_one_before_it(
     assert folder.opened().digests() == digests
 
 
-def test_a_journal_is_cut_behind_a_base(folder: Folder) -> None:
+def test_a_journal_is_cut_behind_a_base(folder: ModelFolder) -> None:
     digests = _trained(folder, range(6), saved_after=(1, 4))
     bases = weight_base.newest_first(folder.folder)
     end = folder.records()
@@ -404,7 +380,7 @@ def test_a_journal_is_cut_behind_a_base(folder: Folder) -> None:
     assert folder.opened().digests() == digests
 
 
-def test_a_damaged_record_is_cut_out(folder: Folder) -> None:
+def test_a_damaged_record_is_cut_out(folder: ModelFolder) -> None:
     _trained(folder, range(4))
     (file,) = (folder.folder / "journal").glob("*.log")
     content = file.read_bytes()
@@ -429,7 +405,7 @@ def _journal(config: Path, *options: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_command_shows_checks_and_cuts(folder: Folder, tmp_path: Path) -> None:
+def test_the_command_shows_checks_and_cuts(folder: ModelFolder, tmp_path: Path) -> None:
     config = write_stream(tmp_path, tmp_path, {"item": "int64", "medium": "string"})
     folder.folder = Path(StreamSettings.read(config).folder) / "models" / "ads"
     _trained(folder, range(3), saved_after=(0,))
@@ -454,7 +430,7 @@ def test_the_command_shows_checks_and_cuts(folder: Folder, tmp_path: Path) -> No
     assert folder.opened().version == 3
 
 
-def test_a_base_that_is_cut_off_is_kept(folder: Folder) -> None:
+def test_a_base_that_is_cut_off_is_kept(folder: ModelFolder) -> None:
     _trained(folder, range(3), saved_after=(0, 2))
     recovery.cut(folder.folder, 3)
     names = sorted(path.name for path in folder.folder.iterdir())
@@ -468,7 +444,7 @@ def test_a_base_that_is_cut_off_is_kept(folder: Folder) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("part", ["embeddings", "states"])
 def test_a_checkpoint_that_is_not_finite_does_not_begin_a_model(
-    folder: Folder, tmp_path: Path, part: str, value: float
+    folder: ModelFolder, tmp_path: Path, part: str, value: float
 ) -> None:
     blocks = [checkpoints.rows(0, 4), checkpoints.rows(4, 3)]
     getattr(blocks[1], part)[2, 1] = value

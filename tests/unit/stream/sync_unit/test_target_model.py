@@ -6,13 +6,12 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.reference.asynchronous import Replay
+from tests.support.stream.model_folder import ModelFolder
 from tests.support.stream.model_updates import (
     ADAGRAD,
     DELTAS,
@@ -37,29 +36,6 @@ from tfhybrid.stream.weights.model_spec import (
 )
 
 
-class Models:
-    def __init__(self, folder: Path, memory: Path) -> None:
-        self.folder, self.memory = folder, memory
-        self.open: list[TargetModel] = []
-
-    def __call__(self) -> TargetModel:
-        """The model as a new process finds it."""
-        self.close()
-        self.open.append(TargetModel("ads", self.folder, self.memory))
-        return self.open[-1]
-
-    def close(self) -> None:
-        while self.open:
-            self.open.pop().close()
-
-
-@pytest.fixture
-def models(tmp_path: Path, shm_directory: Path) -> Iterator[Models]:
-    models = Models(tmp_path, shm_directory)
-    yield models
-    models.close()
-
-
 def _assert_equal(model: TargetModel, replay: Replay) -> None:
     keys = {name: np.arange(-50, 50) for name in replay.spec.tables}
     keys[DENSE_TABLE] = dense_rows(DENSE)[0]
@@ -69,8 +45,8 @@ def _assert_equal(model: TargetModel, replay: Replay) -> None:
 
 
 @pytest.mark.parametrize("spec", [DELTAS, GRADIENTS], ids=["deltas", "gradients"])
-def test_updates_in_any_order_equal_their_replay(models: Models, spec: ModelSpec):
-    model = begun_model(models(), spec)
+def test_updates_in_any_order_equal_their_replay(folder: ModelFolder, spec: ModelSpec):
+    model = begun_model(folder.opened(), spec)
     replay = Replay(spec, DENSE)
     for i, number in enumerate([3, 0, 1, 7, 2]):
         update = lease_update(number, spec)
@@ -82,11 +58,11 @@ def test_updates_in_any_order_equal_their_replay(models: Models, spec: ModelSpec
 
 
 @pytest.mark.parametrize("saved_after", [None, 0, 2, 5], ids=str)
-def test_a_new_process_has_the_same_bits(models: Models, saved_after: int | None):
+def test_a_new_process_has_the_same_bits(folder: ModelFolder, saved_after: int | None):
     spec = dataclasses.replace(
         DELTAS, tables={**DELTAS.tables, "item": TableSpec(3, Uniform().native, ADAGRAD, slots=1)}
     )
-    model = begun_model(models(), spec)
+    model = begun_model(folder.opened(), spec)
     for number in range(5):
         if number == saved_after:
             model.save()
@@ -96,17 +72,17 @@ def test_a_new_process_has_the_same_bits(models: Models, saved_after: int | None
         model.save()  # nothing has changed
     digests, version = model.digests(), model.version
     for _ in range(2):
-        model = models()
+        model = folder.opened()
         assert (model.digests(), model.version) == (digests, version)
         assert model.apply(lease_update(2, spec)) == (5, False)
     # And it goes on as one that never stopped.
     model.apply(lease_update(5, spec))
     after = model.digests()
-    assert models().digests() == after
+    assert folder.opened().digests() == after
 
 
-def test_saving_prunes_and_updates_may_come_meanwhile(models: Models):
-    model = begun_model(models())
+def test_saving_prunes_and_updates_may_come_meanwhile(folder: ModelFolder):
+    model = begun_model(folder.opened())
     replay = Replay(DELTAS, DENSE)
     for number in range(12):
         update = lease_update(number)
@@ -114,13 +90,13 @@ def test_saving_prunes_and_updates_may_come_meanwhile(models: Models):
         replay.apply(update)
         if number % 4 == 3:
             model.save()
-    assert len(list(models.folder.glob("base-*"))) == 2
+    assert len(list(folder.folder.glob("base-*"))) == 2
     _assert_equal(model, replay)
-    _assert_equal(models(), replay)
+    _assert_equal(folder.opened(), replay)
 
 
-def test_what_is_refused(models: Models):
-    model = models()
+def test_what_is_refused(folder: ModelFolder):
+    model = folder.opened()
     with pytest.raises(StreamError, match="Model 'ads' has no weights yet"):
         model.apply(lease_update(0))
     begun_model(model)
@@ -148,8 +124,8 @@ def test_what_is_refused(models: Models):
         model.apply(lease_update(5))
 
 
-def test_an_update_that_cannot_be_is_not_journaled(models: Models):
-    model = begun_model(models())
+def test_an_update_that_cannot_be_is_not_journaled(folder: ModelFolder):
+    model = begun_model(folder.opened())
     bad = lease_update(0)
     bad.values["user"][2, 3] = np.nan
     with pytest.raises(ConfigError, match=r"key -?\d+ of table 'user' has"):
@@ -158,19 +134,19 @@ def test_an_update_that_cannot_be_is_not_journaled(models: Models):
     with pytest.raises(ConfigError, match=r"keys \[n\] and values \[n, dim\]"):
         model.apply(dataclasses.replace(short, values={**short.values, "item": np.zeros((1, 3))}))
     assert model.apply(lease_update(0)) == (1, True)
-    assert models().version == 1
+    assert folder.opened().version == 1
 
 
-def test_rows_that_are_passed_over_move_the_frontier(models: Models):
-    model = begun_model(models())
+def test_rows_that_are_passed_over_move_the_frontier(folder: ModelFolder):
+    model = begun_model(folder.opened())
     for _ in range(2):
         model.skip("video", Lease(FENCE, "t", QueuePosition(0, 0), QueuePosition(1, 0), 0))
     model.apply(lease_update(1))
-    assert model.standing() == models().standing() == {"video": (QueuePosition(2, 0), 0)}
+    assert model.standing() == folder.opened().standing() == {"video": (QueuePosition(2, 0), 0)}
 
 
-def test_trainers_of_a_model_agree(models: Models):
-    model = begun_model(models())
+def test_trainers_of_a_model_agree(folder: ModelFolder):
+    model = begun_model(folder.opened())
     model.open(DELTAS, [each + 1 for each in DENSE])  # the second trainer that comes
     rows, _ = model.read({DENSE_TABLE: dense_rows(DENSE)[0]})
     for found, first in zip(dense_weights(rows[DENSE_TABLE], DELTAS.dense), DENSE, strict=True):
@@ -178,7 +154,7 @@ def test_trainers_of_a_model_agree(models: Models):
     with pytest.raises(ConfigError, match="a trainer with"):
         model.open(dataclasses.replace(DELTAS, seed=4), DENSE)
     with pytest.raises(ConfigError, match="Dense weights must have shapes"):
-        models().open(DELTAS, DENSE[:1])
+        folder.opened().open(DELTAS, DENSE[:1])
 
 
 def test_a_sync_unit_needs_no_tensorflow():
@@ -191,17 +167,17 @@ print(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)))
     assert run.stdout == "[]\n"
 
 
-def test_a_damaged_base_is_named(models: Models):
-    model = begun_model(models())
+def test_a_damaged_base_is_named(folder: ModelFolder):
+    model = begun_model(folder.opened())
     model.apply(lease_update(0))
     base = model.save()
-    models.close()
-    shutil.rmtree(models.folder / "journal")  # else it would create the weights again
+    folder.close()
+    shutil.rmtree(folder.folder / "journal")  # else it would create the weights again
     for file in base.iterdir():
         content = bytearray(file.read_bytes())
         for flip in (1, 0x80):  # the second makes text that is not UTF-8
             file.write_bytes(content[:-1] + bytes([content[-1] ^ flip]))
             with pytest.raises(CorruptFileError, match="is damaged"):
-                TargetModel("ads", models.folder, models.memory)
+                TargetModel("ads", folder.folder, folder.memory)
         file.write_bytes(content)
-    assert weight_base.newest_first(models.folder) == [base]
+    assert weight_base.newest_first(folder.folder) == [base]

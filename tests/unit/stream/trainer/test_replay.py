@@ -21,6 +21,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
@@ -69,6 +70,7 @@ def _provider(
         {"ads": model},
         bounds={"ads": StalenessBound(staleness)},
         seconds=60.0,
+        aside=SetAside(folder / "set-aside.json"),
     )
     length = length or LeaseLength(rows=8)
     provider = Provider({"clicks": served}, RowColumns.of(SCHEMA), ROUTES, letters, length=length)
