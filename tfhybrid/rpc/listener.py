@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from tfhybrid.rpc.tls_relay import BoundedLog
+from tfhybrid.rpc.tls_relay import BoundedLog, bounded
 
 _log = logging.getLogger("tfhybrid.rpc")
 
@@ -93,7 +93,8 @@ class Arrival(NamedTuple):
 class Listener:
     """Accepts connections and admits clients that send the job's token, or one of several.
 
-    A slow client delays no other; above 500 waiting clients the oldest is closed. Not thread-safe.
+    A slow client delays no other. The oldest is closed above 500 waiting clients, or fewer if they
+    take a quarter of this process's descriptors. Not thread-safe.
 
     Args:
         listener: Listening socket; closed by `close`.
@@ -116,6 +117,8 @@ class Listener:
         # Clients whose token and handshake are incomplete, oldest first.
         self._received: dict[socket.socket, bytes] = {}
         self._peers: dict[socket.socket, str] = {}  # addresses of those clients, for logs
+        # Without free descriptors the newest client would be lost: it is accepted before `wrap`.
+        self._max_strangers = bounded(_MAX_STRANGERS, 1)
         self._refusals = BoundedLog(_log)
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
@@ -167,7 +170,7 @@ class Listener:
             full = error.errno in (errno.EMFILE, errno.ENFILE)
         if full and not self._received:
             time.sleep(_FULL_SECONDS)  # the selector would report the client again at once
-        elif full or len(self._received) > _MAX_STRANGERS:
+        elif full or len(self._received) > self._max_strangers:
             # Clients of the job send everything at once, so the oldest is a stranger.
             first = next(iter(self._received))
             self._dismiss(first)

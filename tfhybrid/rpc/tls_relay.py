@@ -165,16 +165,26 @@ class _Relayed(NamedTuple):
     plain: socket.socket
 
 
-class _Strangers:
-    """Accepted connections that have shown no certificate yet. Thread-safe.
+def bounded(connections: int, descriptors: int) -> int:
+    """Returns how many connections of strangers this process may hold.
 
-    They take at most a quarter of this process's descriptors, two for each.
+    They take at most a quarter of its descriptors, so that they leave some for all else.
+
+    Args:
+        connections: Maximum number of connections; above 0.
+        descriptors: Number of descriptors of each connection.
     """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return connections
+    return max(min(connections, limit // 4 // descriptors), 1)
+
+
+class _Strangers:
+    """Accepted connections that have shown no certificate yet. Thread-safe."""
 
     def __init__(self) -> None:
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limited = limit != resource.RLIM_INFINITY
-        self._maximum = max(min(MAX_HANDSHAKES, limit // 8), 1) if limited else MAX_HANDSHAKES
+        self._maximum = bounded(MAX_HANDSHAKES, 2)
         self._changed = threading.Condition()
         self._count = 0  # guarded by _changed, as is _open
         self._open: dict[socket.socket, None] = {}  # those that are not being closed, oldest first
