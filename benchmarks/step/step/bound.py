@@ -1,7 +1,7 @@
 """The bound: the same dense tower and gradients down to its embedded input, but no table.
 
-What remains is what no embedding engine can remove: the matrix products, their gradients and the
-allreduce of the dense gradients.
+What remains is what no embedding engine can remove: the matrix products, their gradients and, among
+several ranks, the allreduce of the dense gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def make_step(config: model.StepConfig) -> model.Step:
             loss = model.log_loss(labels, tower(embedded))
         weights = tower.trainable_variables
         *dense, embedded_gradient = tape.gradient(loss, [*[w.value for w in weights], embedded])
-        optimizer.apply(hvd.grouped_allreduce(dense), weights)
+        # One rank has nothing to sum, and tfhybrid's optimizer then calls no Horovod.
+        optimizer.apply(hvd.grouped_allreduce(dense) if hvd.size() > 1 else dense, weights)
         # Returned, or TensorFlow would prune its computation.
         return loss, embedded_gradient
 

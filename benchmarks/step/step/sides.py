@@ -71,9 +71,14 @@ SIDES = {
 }
 
 
+def has_tables(name: str) -> bool:
+    """Returns whether a side has tables: the work of the others does not depend on ids."""
+    return not name.startswith("bound")
+
+
 def is_peer(name: str) -> bool:
     """Returns whether a side is one to beat: neither the bound nor a variant of tfhybrid."""
-    return not name.startswith(("bound", "tfhybrid"))
+    return has_tables(name) and not name.startswith("tfhybrid")
 
 
 def run_rounds(names: list[str], rounds: int, run: Callable[[str], dict[str, object]]) -> Runs:
