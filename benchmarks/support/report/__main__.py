@@ -30,6 +30,9 @@ This page shows how fast tfhybrid is and how much memory it takes, beside other 
 `scripts/bench report` writes this page from the numbers in `benchmarks/results/`. With `--run` it
 measures all of them again. `benchmarks/README.md` explains how each is measured, and has more of
 them. All systems of a chart were measured in one run.
+
+`scripts/bench compare COMMIT NAME` shows what a change did to a benchmark: it runs it with that
+commit and with your tree, by turns, and prints what moved by more than the noise.
 """
 
 
