@@ -240,6 +240,31 @@ def _leaderboard(result: dict[str, Any]) -> list[Chart]:
     ]
 
 
+def _time_to_auc(result: dict[str, Any]) -> list[Chart]:
+    bars, meanings = {}, []
+    for target in next(iter(result["summary"].values())):
+        for side, targets in result["summary"].items():
+            row, name = targets[target], f"{NAMES.get(side, side)}, {target}"
+            seconds, samples = row["seconds"], row["samples"]["median"]
+            if seconds["median"] is None:
+                meanings.append(f"{name}: {row['reached']} of {row['runs']} seeds reach it.")
+                continue
+            bars[name] = seconds["median"]
+            most = "never" if seconds["most"] is None else f"{seconds['most']:.1f} s"
+            meanings.append(f"{name}: {seconds['least']:.1f} s to {most}, {samples:,.0f} samples.")
+    rates = ", ".join(f"{NAMES.get(side, side)} {rate:g}" for side, rate in result["rates"].items())
+    return [
+        Chart(
+            "Seconds of training until DeepFM first has a test AUC on Frappe_x1, "
+            f"{result['setting']['ranks']} ranks (less is better)",
+            bars,
+            "{:.1f} s",
+            f"Medians of {len(result['setting']['seeds'])} seeds; extremes and median samples: "
+            f"{' '.join(meanings)} Learning rates, chosen on the validation split: {rates}.",
+        )
+    ]
+
+
 def _readers(result: dict[str, Any]) -> list[Chart]:
     bars = {}
     for side, speeds in result["speeds"].items():
@@ -301,6 +326,7 @@ CHARTS: dict[str, Callable[[dict[str, Any]], list[Chart]]] = {
     "restart": _restart,
     "export": _export,
     "leaderboard": _leaderboard,
+    "time_to_auc": _time_to_auc,
     "readers": _readers,
     "costs": _costs,
 }
