@@ -23,7 +23,7 @@ def dcn(
     batch_norm: bool = False,
     name: str = "dcn",
 ) -> keras.Model:
-    """Builds the Deep & Cross Network over one-valued categorical features.
+    """Builds the Deep & Cross Network over categorical features.
 
     Args:
         {{features}}

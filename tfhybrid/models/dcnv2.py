@@ -24,7 +24,7 @@ def dcnv2(
     batch_norm: bool = False,
     name: str = "dcnv2",
 ) -> keras.Model:
-    """Builds DCN-V2, in its parallel form, over one-valued categorical features.
+    """Builds DCN-V2, in its parallel form, over categorical features.
 
     Args:
         {{features}}

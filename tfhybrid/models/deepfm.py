@@ -23,7 +23,7 @@ def deepfm(
     batch_norm: bool = False,
     name: str = "deepfm",
 ) -> keras.Model:
-    """Builds DeepFM over one-valued categorical features.
+    """Builds DeepFM over categorical features.
 
     Args:
         {{features}}

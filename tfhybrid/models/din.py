@@ -13,9 +13,18 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
+from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import EmbeddingCollection
-from tfhybrid.models.fields import Tables, flat, recipes, side_by_side
+from tfhybrid.models.fields import (
+    Tables,
+    as_fields,
+    flat,
+    key_inputs,
+    list_input,
+    recipes,
+    side_by_side,
+)
 from tfhybrid.models.tower import tower
 
 
@@ -31,7 +40,7 @@ def din(
     batch_norm: bool = False,
     name: str = "din",
 ) -> keras.Model:
-    """Builds the Deep Interest Network over one-valued features and sequences of behaviours.
+    """Builds the Deep Interest Network over categorical features and sequences of behaviours.
 
     Sequences are ragged, without padding; a sample without behaviours reads zeros. As in the paper,
     the weights of a sequence are not normalized, so that many related behaviours count more than
@@ -40,19 +49,20 @@ def din(
     Args:
         {{features}}
         behaviours: Sequences: name -> feature of the candidate with which the sequence is compared,
-            and whose table it reads: `{"clicked_items": "item"}`.
+            and whose table it reads: `{"clicked_items": "item"}`. A candidate is no list.
         {{table}}
         max_length: Maximum number of keys per sequence; the last ones are used. Default: all keys.
         attention: Units of the layers that weigh a behaviour, before the output layer.
         {{deep}}
 
     Returns:
-        A functional model from `{feature: int64 [batch, 1], sequence: int64 tf.RaggedTensor [batch,
-        (length)]}` to logits, float `[batch, 1]`;
+        A functional model from `{feature: int64 [batch, 1], sequence or list: int64 tf.RaggedTensor
+        [batch, (length)]}` to logits, float `[batch, 1]`;
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: A sequence is compared with an unknown feature or has the name of a feature.
+        ConfigError: A sequence is compared with a list or an unknown feature, or has the name of a
+            feature.
         {{errors}}
 
     Example:
@@ -72,11 +82,16 @@ def din(
             "compared with. "
             f"Received: behaviours={dict(behaviours)}, features={list(features)}"
         )
-    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
-    for sequence in behaviours:
-        inputs[sequence] = keras.Input((None,), dtype="int64", ragged=True, name=sequence)
-    rows = _rows_of(features, behaviours, table, max_length)(inputs)
-    read = [flat(side_by_side([rows[feature] for feature in features]))]
+    configs = recipes(features, table)
+    if lists := sorted({each for each in behaviours.values() if configs[each].combiner}):
+        raise ConfigError(
+            "behaviours must be compared with features of one key per sample, without a combiner. "
+            f"Received: {lists} with one"
+        )
+    inputs = key_inputs(configs)
+    inputs |= {sequence: list_input(sequence) for sequence in behaviours}
+    rows = _rows_of(configs, behaviours, max_length)(inputs)
+    read = [flat(as_fields(rows, configs))]
     for sequence, feature in behaviours.items():
         interest = Interest(attention, name=f"interest_{sequence}")
         read.append(interest([rows[sequence], keras.layers.Flatten()(rows[feature])]))
@@ -85,18 +100,15 @@ def din(
 
 
 def _rows_of(
-    features: Sequence[str],
-    behaviours: Mapping[str, str],
-    table: Tables,
-    max_length: int | None,
+    configs: Mapping[str, TableConfig], behaviours: Mapping[str, str], max_length: int | None
 ) -> EmbeddingCollection:
-    configs = recipes(features, table)
+    of_all = dict(configs)
     shared: dict[str, list[str]] = {feature: [feature] for feature in behaviours.values()}
     for sequence, feature in behaviours.items():
         shared[feature].append(sequence)
         cut = dataclasses.replace(configs[feature], max_length=max_length, keep="last")
-        configs[sequence] = cut
-    return EmbeddingCollection(configs, shared=shared)
+        of_all[sequence] = cut
+    return EmbeddingCollection(of_all, shared=shared)
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")

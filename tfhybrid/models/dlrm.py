@@ -31,7 +31,7 @@ def dlrm(
     batch_norm: bool = False,
     name: str = "dlrm",
 ) -> keras.Model:
-    """Builds DLRM over one-valued categorical features and dense columns.
+    """Builds DLRM over categorical features and dense columns.
 
     As in the paper, the network reads the interaction and the bottom layers' output for the dense
     columns. Products alone contain little information, so without dense columns it reads them
@@ -49,7 +49,7 @@ def dlrm(
 
     Returns:
         A functional model from `{feature: int64 [batch, 1], column: float [batch, width]}` to
-        logits, float `[batch, 1]`;
+        logits, float `[batch, 1]`; a list is a `tf.RaggedTensor` `[batch, (length)]`;
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:

@@ -22,7 +22,7 @@ def dnn(
     batch_norm: bool = False,
     name: str = "dnn",
 ) -> keras.Model:
-    """Builds a deep network over one-valued categorical features.
+    """Builds a deep network over categorical features.
 
     Args:
         {{features}}

@@ -59,23 +59,59 @@ def dim_of(table: Tables) -> int:
 
 
 def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.KerasTensor]:
-    """Looks up one-valued features, each in the table with its name.
+    """Looks up features, each in the table with its name.
 
     Args:
         features: Names of the features.
         table: Recipe of the tables, or a recipe for each feature.
 
     Returns:
-        Inputs, int64 `[batch, 1]` each, and embeddings, float `[batch, features, table.dim]`.
+        Inputs, int64 `[batch, 1]` or lists, and embeddings, float `[batch, features, table.dim]`.
 
     Raises:
         ConfigError: `table` lacks a feature or has others, or dims differ.
         NotInitializedError: `tfhybrid.init()` was not called: the layer opens its tables here.
         NameTakenError: The job already has a table with the name of a feature.
     """
-    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
-    rows = EmbeddingCollection(recipes(features, table))(inputs)
-    return inputs, side_by_side([rows[feature] for feature in features])
+    configs = recipes(features, table)
+    inputs = key_inputs(configs)
+    return inputs, as_fields(EmbeddingCollection(configs)(inputs), configs)
+
+
+def key_inputs(configs: Mapping[str, TableConfig]) -> Inputs:
+    """Returns the input of each feature: one key per sample, or a list with a combiner.
+
+    Args:
+        configs: Settings of each feature's table.
+    """
+    return {
+        feature: list_input(feature)
+        if config.combiner
+        else keras.Input((1,), dtype="int64", name=feature)
+        for feature, config in configs.items()
+    }
+
+
+def list_input(name: str) -> Any:
+    """Returns an input of lists of keys, int64 `[batch, (length)]`."""
+    return keras.Input((None,), dtype="int64", ragged=True, name=name)
+
+
+def as_fields(
+    rows: Mapping[str, keras.KerasTensor], configs: Mapping[str, TableConfig]
+) -> keras.KerasTensor:
+    """Returns one embedding per feature and sample, `[batch, features, dim]`.
+
+    Args:
+        rows: Embeddings by feature, `[batch, 1, dim]`, or `[batch, dim]` with a combiner.
+        configs: Settings of each feature's table, in the order of the fields.
+    """
+    return side_by_side(
+        [
+            rows[feature][:, None] if config.combiner else rows[feature]
+            for feature, config in configs.items()
+        ]
+    )
 
 
 def look_up_with_weights(

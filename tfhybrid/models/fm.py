@@ -18,7 +18,7 @@ def fm(
     table: Tables,
     name: str = "fm",
 ) -> keras.Model:
-    """Builds a factorization machine over one-valued categorical features.
+    """Builds a factorization machine over categorical features.
 
     Args:
         {{features}}

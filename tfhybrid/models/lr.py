@@ -19,7 +19,7 @@ def lr(
     table: Tables,
     name: str = "lr",
 ) -> keras.Model:
-    """Builds logistic regression over one-valued categorical features.
+    """Builds logistic regression over categorical features.
 
     Args:
         {{features}}

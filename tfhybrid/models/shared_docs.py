@@ -5,7 +5,8 @@ it there, for `help` and for the site of the documentation.
 
 {{features}}
     features: Names of the features, in the order in which the network reads them. Each gets a
-        table of that name.
+        table of that name. A feature has one key per sample. If its recipe has a `combiner`, it is
+        a list with any number of keys, such as tags.
 
 {{table}}
     table: Recipe of the embeddings, or a recipe for each feature.
@@ -21,7 +22,8 @@ it there, for `help` and for the site of the documentation.
     name: Name of the model.
 
 {{logits}}
-    A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+    A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`; a list is
+    a `tf.RaggedTensor` `[batch, (length)]`;
     train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
 {{errors}}

@@ -22,7 +22,7 @@ def wide_deep(
     batch_norm: bool = False,
     name: str = "wide_deep",
 ) -> keras.Model:
-    """Builds Wide & Deep over one-valued categorical features.
+    """Builds Wide & Deep over categorical features.
 
     Args:
         {{features}}

@@ -26,7 +26,7 @@ def xdeepfm(
     batch_norm: bool = False,
     name: str = "xdeepfm",
 ) -> keras.Model:
-    """Builds xDeepFM over one-valued categorical features.
+    """Builds xDeepFM over categorical features.
 
     Args:
         {{features}}
