@@ -25,7 +25,8 @@ from tfhybrid._deprecated import (
     run_renamed,
     warn_renamed,
 )
-from tfhybrid.cli.train.train_settings import Checkpoints, EvictionSettings
+from tfhybrid.cli.train.table_section import EvictionSettings
+from tfhybrid.cli.train.train_settings import Checkpoints
 from tfhybrid.stream.stream_settings import StreamSettings
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
@@ -46,7 +47,7 @@ ALIASES: set[tuple[str, str, str]] = {
     ("callbacks/compare_replicas.py", "every", "every_steps"),
     ("callbacks/tensor_board.py", "every", "every_steps"),
     ("checkpoint/manager.py", "full_every", "full_every_saves"),
-    ("cli/train/train_settings.py", "every", "every_steps"),
+    ("cli/train/table_section.py", "every", "every_steps"),
     ("cli/train/train_settings.py", "full_every", "full_every_saves"),
     ("cluster/cluster_file.py", "engine", "launcher"),
     ("cluster/cluster_file.py", "shares", "shards"),

@@ -50,6 +50,21 @@ def test_the_example_is_good(example: str, tmp_path: Path, monkeypatch) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"days", "model.yaml"}
 
 
+def test_the_example_of_lists_is_good(tmp_path: Path, monkeypatch) -> None:
+    _, lists, calibration = re.findall(
+        r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("model.yaml").write_text(lists + calibration)
+    Path("days").mkdir()
+    rows = "user,item,bought,genres,label\n" + "1,2,3|4,new|old,1\n2,1,,,0\n" * 4096
+    Path("days/day_06.csv").write_text(rows)
+    Path("days/day_07.parquet").write_text(rows)  # named like the file of the other example
+    checked = CliRunner().invoke(app, ["train", "model.yaml", "--check"])
+    tfhybrid.shutdown()
+    assert checked.exit_code == 0, checked.output
+
+
 @pytest.mark.timeout(180)
 def test_the_example_trains_on_the_days_that_the_page_makes(example, tmp_path, python) -> None:
     program = re.search(r"```python\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+Checked = TypeVar("Checked", bound="Section")
 
 
 class Section(BaseModel):
@@ -30,3 +35,20 @@ def kind_of(value: Any) -> str:
         value: Value in the file.
     """
     return "section" if isinstance(value, dict | Section) else "name"
+
+
+def checked_options(section: Checked, name: str, allowed: set[str], what: str) -> Checked:
+    """Returns a section, if the file sets none but allowed fields.
+
+    Args:
+        section: Section that names one of several kinds, such as an optimizer.
+        name: Name of the kind.
+        allowed: Fields that this kind has.
+        what: Noun for the error, such as "optimizer".
+
+    Raises:
+        ValueError: The file sets another field.
+    """
+    if unknown := sorted(section.given().keys() - allowed):
+        raise ValueError(f"the {what} {name} takes {sorted(allowed)}, not {unknown}")
+    return section

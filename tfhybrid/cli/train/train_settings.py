@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tfhybrid._deprecated import renamed_keys
 from tfhybrid.cli.train.column_section import COLUMN_LISTS, ColumnSpecs, names_of, specs_of
-from tfhybrid.cli.train.settings_section import Count, Section, kind_of
-
-Rate = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-NonNegative = Annotated[float, Field(ge=0)]
+from tfhybrid.cli.train.settings_section import (
+    Count,
+    Fraction,
+    NonNegative,
+    Rate,
+    Section,
+    checked_options,
+)
+from tfhybrid.cli.train.table_section import OwnTable, TableSettings
 
 # Each model's arguments other than features and tables; a test compares them with the models.
 _DEEP = {"hidden", "dropout", "batch_norm"}
@@ -37,27 +34,6 @@ MODEL_OPTIONS: dict[str, set[str]] = {
     "xdeepfm": _DEEP | {"interactions"},
     "dlrm": _DEEP | {"bottom", "interaction"},
     "din": _DEEP | {"behaviours", "max_length", "attention"},
-}
-# Each table optimizer's arguments; a test compares them with the classes.
-OPTIMIZER_OPTIONS: dict[str, set[str]] = {
-    "sgd": {"momentum", "nesterov"},
-    "adagrad": {"initial_accumulator_value", "epsilon"},
-    "row_adagrad": {"initial_accumulator_value", "epsilon"},
-    "adam": {"beta_1", "beta_2", "epsilon", "amsgrad"},
-    "adamw": {"beta_1", "beta_2", "epsilon", "amsgrad"},
-    "rmsprop": {"rho", "momentum", "epsilon", "centered"},
-    "ftrl": {
-        *("initial_accumulator_value", "beta"),
-        *("l1_regularization_strength", "l2_regularization_strength"),
-        "l2_shrinkage_regularization_strength",
-    },
-}
-# Each initializer's parameters; a test compares them with the classes.
-INITIALIZER_OPTIONS: dict[str, set[str]] = {
-    "uniform": {"minval", "maxval"},
-    "normal": {"mean", "stddev"},
-    "truncated_normal": {"mean", "stddev"},
-    "constant": {"value"},
 }
 
 
@@ -163,153 +139,7 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _check_options(self) -> Model:
-        return _check_given(self, self.name, MODEL_OPTIONS[self.name], "model")
-
-
-class TableOptimizer(Section):
-    """Optimizer of rows, from `tfhybrid.optimizers`. An option that it lacks is an error."""
-
-    name: Literal["sgd", "adagrad", "row_adagrad", "adam", "adamw", "rmsprop", "ftrl"] = Field(
-        description="Name of the optimizer."
-    )
-    learning_rate: Rate | None = Field(
-        None, description="Learning rate; defaults to that of the dense weights' optimizer."
-    )
-    weight_decay: NonNegative | None = Field(
-        None, description="Weight decay of embeddings; defaults to 0.004 for adamw, else 0."
-    )
-    momentum: Fraction = Field(0.0, description="Momentum; for sgd and rmsprop.")
-    nesterov: bool = Field(False, description="Whether momentum is Nesterov's; for sgd.")
-    initial_accumulator_value: NonNegative = Field(
-        0.1, description="First value of accumulators; for adagrad, row_adagrad and ftrl."
-    )
-    epsilon: Rate = Field(
-        1e-7, description="Constant for numerical stability; for all but sgd and ftrl."
-    )
-    beta_1: Fraction = Field(0.9, description="Decay of the first moment; for adam and adamw.")
-    beta_2: Fraction = Field(0.999, description="Decay of the second moment; for adam and adamw.")
-    amsgrad: bool = Field(False, description="Whether to use AMSGrad; for adam and adamw.")
-    rho: Fraction = Field(0.9, description="Decay of squared gradients; for rmsprop.")
-    centered: bool = Field(False, description="Whether to subtract the mean; for rmsprop.")
-    beta: NonNegative = Field(0.0, description="Beta of the paper; for ftrl.")
-    l1_regularization_strength: NonNegative = Field(0.0, description="L1 penalty; for ftrl.")
-    l2_regularization_strength: NonNegative = Field(0.0, description="L2 penalty; for ftrl.")
-    l2_shrinkage_regularization_strength: NonNegative = Field(
-        0.0, description="L2 shrinkage, a penalty on magnitudes; for ftrl."
-    )
-
-    @model_validator(mode="after")
-    def _check_options(self) -> TableOptimizer:
-        allowed = OPTIMIZER_OPTIONS[self.name] | {"learning_rate", "weight_decay"}
-        return _check_given(self, self.name, allowed, "optimizer")
-
-
-class AdmissionSettings(Section):
-    """Settings of `tfhybrid.Admission`, the rule by which a key gets a row."""
-
-    updates: Count = Field(description="Number of updates in which a key must occur to get a row.")
-    forget_after: Count | None = Field(
-        None, description="Number of updates after which a waiting key is forgotten."
-    )
-
-
-class EvictionSettings(Section):
-    """Settings of `tfhybrid.Eviction`, the rules by which rows are removed."""
-
-    unseen_steps: Count | None = Field(
-        None, description="Number of updates without the key after which its row is removed."
-    )
-    min_frequency: float | None = Field(
-        None, description="Frequency below which a key's row is removed."
-    )
-    half_life: Count | None = Field(
-        None, description="Number of updates after which frequencies are halved."
-    )
-    min_norm: float | None = Field(
-        None, description="Norm of an embedding below which its row is removed."
-    )
-    max_rows: Count | None = Field(None, description="Maximum number of rows.")
-    keep: Literal["recent", "frequent"] = Field(
-        "recent", description="Rows that max_rows keeps: recently updated or frequent ones."
-    )
-    every_steps: Count | None = Field(
-        None, description="Number of updates in which each row is examined once."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_new_names(cls, fields: Any) -> Any:
-        return renamed_keys(fields, every="every_steps")
-
-
-class Storage(Section):
-    """Settings of `tfhybrid.FileTier`, which keeps rows in files on a disk."""
-
-    path: str = Field(description="Directory for the files, on every host.")
-    cache_bytes: Count = Field(
-        256 << 20, description="Size of a table's cache in shared memory, in bytes."
-    )
-
-
-class InitializerSettings(Section):
-    """Initializer of rows with parameters, from `tfhybrid.initializers`, in place of its name."""
-
-    name: Literal["uniform", "normal", "truncated_normal", "constant"] = Field(
-        description="Name of the initializer."
-    )
-    minval: float = Field(-0.05, description="Lower end; for uniform.")
-    maxval: float = Field(0.05, description="Upper end; for uniform.")
-    mean: float = Field(0.0, description="Mean; for normal and truncated_normal.")
-    stddev: NonNegative = Field(
-        0.05, description="Standard deviation; for normal and truncated_normal."
-    )
-    value: float = Field(0.0, description="Every value; for constant.")
-
-    @model_validator(mode="after")
-    def _check_options(self) -> InitializerSettings:
-        return _check_given(self, self.name, INITIALIZER_OPTIONS[self.name], "initializer")
-
-
-_INITIALIZER = (
-    Annotated[Literal["uniform", "normal", "truncated_normal", "zeros", "ones"], Tag("name")]
-    | Annotated[InitializerSettings, Tag("section")]
-)
-
-
-class OwnTable(Section):
-    """Settings of one feature's table that differ from those of all tables."""
-
-    optimizer: TableOptimizer | None = Field(
-        None,
-        description="Optimizer of the rows; defaults to the counterpart of the dense weights' one.",
-    )
-    initializer: Annotated[_INITIALIZER, Discriminator(kind_of)] = Field(
-        "uniform",
-        description="Distribution of the initial values of a row, by name or with parameters.",
-    )
-    expected_rows: Annotated[int, Field(ge=0)] | None = Field(
-        None,
-        description="Number of rows to reserve memory for; `tfhybrid plan --data` counts them.",
-    )
-    admission: AdmissionSettings | None = Field(None, description="Rule by which a key gets a row.")
-    eviction: EvictionSettings | None = Field(None, description="Rules by which rows are removed.")
-    placement: Literal["replicated", "sharded"] = Field(
-        "replicated", description="Whether every host has all rows, or each row is on one host."
-    )
-    lazy: bool = Field(True, description="Whether a step updates only the rows of its own keys.")
-    storage: Storage | None = Field(
-        None, description="Files for the rows; by default they are in memory."
-    )
-    unseen: Literal["initial", "zeros"] | None = Field(
-        None,
-        description="Values of a key without a row outside of training; see `TableConfig`.",
-    )
-
-
-class TableSettings(OwnTable):
-    """Settings of all tables: fields of `tfhybrid.TableConfig`."""
-
-    dim: Annotated[int, Field(ge=1, le=65536)] = Field(16, description="Length of an embedding.")
+        return checked_options(self, self.name, MODEL_OPTIONS[self.name], "model")
 
 
 class Optimizer(Section):
@@ -409,6 +239,34 @@ class Export(Section):
         return directory
 
 
+class CalibrationSettings(Section):
+    """Calibration of the exported model, by `tfhybrid.layers.Calibration`.
+
+    Checkpoints and metrics are of the model without it.
+    """
+
+    method: Literal["isotonic", "platt"] | None = Field(
+        None, description="Kind of the fit; by default none, only the rate of negatives."
+    )
+    files: str | list[str] | None = Field(
+        None, description="Files or patterns of samples that the model was not trained on."
+    )
+    batch_size: Count = Field(4096, description="Samples in each rank's batch.")
+    negative_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="Fraction of the negatives that is in these files, or without a method in the "
+        "files to train on.",
+    )
+
+    @model_validator(mode="after")
+    def _check_files(self) -> CalibrationSettings:
+        if (self.method is None) != (self.files is None):
+            raise ValueError("method and files need each other")
+        if self.method is None and self.negative_rate == 1:
+            raise ValueError("needs a method and files, or a negative_rate below 1")
+        return self
+
+
 class JobSettings(Section):
     """The job: arguments of `tfhybrid.init`, TensorBoard and Prometheus."""
 
@@ -451,6 +309,9 @@ class Settings(Section):
     evaluation: Evaluation | None = Field(None, description="Metrics after every epoch.")
     checkpoints: Checkpoints | None = Field(None, description="Directory and times of checkpoints.")
     export: Export | None = Field(None, description="Export of a SavedModel at the end.")
+    calibration: CalibrationSettings | None = Field(
+        None, description="Calibration of the exported model."
+    )
     job: JobSettings = Field(
         default_factory=JobSettings, description="Name, seed and monitoring of the job."
     )
@@ -459,10 +320,6 @@ class Settings(Section):
     def _check_sections(self) -> Settings:
         if self.job.resume is not None and (self.job.name is None or self.checkpoints is None):
             raise ValueError("resume: memory needs a name of the job, and a checkpoints section")
+        if self.calibration is not None and self.export is None:
+            raise ValueError("calibration is for the exported model: add an export section")
         return self
-
-
-def _check_given(section: Any, name: str, allowed: set[str], what: str) -> Any:
-    if unknown := sorted(section.given().keys() - allowed):
-        raise ValueError(f"the {what} {name} takes {sorted(allowed)}, not {unknown}")
-    return section

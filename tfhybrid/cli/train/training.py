@@ -19,17 +19,14 @@ from tfhybrid import (
     distributed,
     export,
     initializers,
+    layers,
     metrics,
     models,
     optimizers,
 )
 from tfhybrid.cli.train.settings_file import SettingsFile
-from tfhybrid.cli.train.train_settings import (
-    InitializerSettings,
-    OwnTable,
-    Settings,
-    TableOptimizer,
-)
+from tfhybrid.cli.train.table_section import InitializerSettings, OwnTable, TableOptimizer
+from tfhybrid.cli.train.train_settings import CalibrationSettings, Evaluation, Settings
 from tfhybrid.config import TableConfig
 from tfhybrid.config.file_tier import FileTier
 from tfhybrid.config.placement import Replicated, Sharded
@@ -47,6 +44,7 @@ _INITIALIZERS = {
     **{"uniform": initializers.Uniform, "normal": initializers.Normal},
     **{"truncated_normal": initializers.TruncatedNormal, "constant": initializers.Constant},
 }
+_OF_LISTS = {"combiner", "max_length", "keep"}
 
 
 class Training:
@@ -73,12 +71,14 @@ class Training:
         with self._named("job"):
             if trial:
                 init(job.name and f"{job.name}-check", seed=job.seed)
+                self._check_metrics_host()
             else:
                 init(job.name, seed=job.seed, resume=job.resume)
                 metrics.serve(job.metrics_port, address=job.metrics_host)
         keras.utils.set_random_seed(job.seed)
-        self.batches = self._batches()
-        self.evaluated = self._evaluated()
+        self.batches = self._batches(shuffle=not trial)
+        self.evaluated = self._files_of("evaluation", self._settings.evaluation)
+        self.held_out = self._files_of("calibration", self._settings.calibration)
         self.model = self._model()
 
     def run(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Training:
             result["scores"] = metrics.evaluate(self.model, self.evaluated, group=group)
         if settings.export is not None:
             options = settings.export.model_dump(include={"unseen", "min_norm"})
-            folder = export.saved_model(self.model, settings.export.directory, **options)
+            folder = export.saved_model(self._calibrated(), settings.export.directory, **options)
             result["exported"] = str(folder)
         return result
 
@@ -151,16 +151,35 @@ class Training:
         if settings.export is not None:
             options = settings.export.model_dump(include={"unseen", "min_norm"})
             with tempfile.TemporaryDirectory(prefix="tfhybrid-check-") as folder:
-                export.saved_model(self.model, folder, **options)
+                export.saved_model(self._calibrated(), folder, **options)
         if settings.checkpoints is not None:
-            checkpoint.restore(self.model, settings.checkpoints.directory)
+            position: Any = checkpoint.restore(self.model, settings.checkpoints.directory)
+            if not position.starts_epoch:
+                # The order of samples is a part of a position, and a trial does not shuffle.
+                distributed.together(lambda: self._batches(shuffle=True).at(position))
 
     @property
     def _keeps_best(self) -> bool:
         saved = self._settings.checkpoints
         return saved is not None and saved.best and self._settings.evaluation is not None
 
-    def _batches(self) -> FileBatches:
+    def _calibrated(self) -> keras.Model:
+        """Returns the model to export; every rank must call it."""
+        settings = self._settings.calibration
+        if settings is None:
+            return self.model
+        rate = settings.negative_rate
+        with self._named("calibration"):
+            if settings.method is None or self.held_out is None:
+                layer = layers.Calibration(negative_rate=rate)
+            else:
+                samples = _first_of_both_classes(self.held_out) if self._trial else self.held_out
+                layer = layers.Calibration.fitted(
+                    self.model, samples, settings.method, negative_rate=rate
+                )
+        return keras.Model(self.model.input, layer(self.model.output), name=self.model.name)
+
+    def _batches(self, *, shuffle: bool) -> FileBatches:
         data = self._settings.data
         ranks = distributed.size()
         if data.batch_size % ranks:
@@ -177,52 +196,58 @@ class Training:
                 data.batch_size // ranks,
                 seed=self._settings.job.seed,
                 window=data.window,
-                shuffle=not self._trial,
+                shuffle=shuffle,
                 bad_rows=data.bad_rows,
                 max_bad_rows=data.max_bad_rows,
                 bad_rows_file=os.devnull if trial_file else data.bad_rows_file,
             )
 
-    def _evaluated(self) -> tf.data.Dataset | None:
-        evaluation = self._settings.evaluation
-        if evaluation is None:
+    def _files_of(
+        self, name: str, section: Evaluation | CalibrationSettings | None
+    ) -> tf.data.Dataset | None:
+        """Returns the samples of a section that names files, without shuffling."""
+        if section is None or section.files is None:
             return None
         samples = self._file.sample_format()
-        with self._named("evaluation"):
-            files, size = evaluation.files, evaluation.batch_size
-            batches = FileBatches(samples, files, size, seed=0, shuffle=False)
+        with self._named(name):
+            batches = FileBatches(samples, section.files, section.batch_size, seed=0, shuffle=False)
             return batches.dataset()
 
     def _model(self) -> keras.Model:
         settings = self._settings
-        features, lists, dense = self._columns()
+        keys, dense = self._columns()
         options = settings.model.given()
         name = settings.model.name
-        reads_lists = {*options.get("behaviours", {})}
-        for columns, read, what in (
-            (lists, reads_lists, "lists, which din reads as behaviours"),
-            (dense, dense.keys() if name == "dlrm" else set(), "dense columns, which dlrm reads"),
-        ):
-            if columns.keys() != read:
-                raise ConfigError(
-                    f"{self._file.at('model', 'name')}: the model must read all columns of "
-                    f"the data. Choose another model, or leave out {what}. "
-                    f"Received: {name}, {sorted(columns)}"
-                )
+        sequences = options.get("behaviours", {}).keys()
+        lists = {column for column, length in keys.items() if length != 1}
+        if sequences - lists:
+            raise ConfigError(
+                f"{self._file.at('model', 'behaviours')}: must be columns of lists, of which the "
+                f"data have {sorted(lists)}. Received: {sorted(sequences)}"
+            )
+        if dense and name != "dlrm":
+            raise ConfigError(
+                f"{self._file.at('model', 'name')}: the model must read all columns of "
+                "the data. Choose another model, or leave out dense columns, which dlrm reads. "
+                f"Received: {name}, {sorted(dense)}"
+            )
         if dense:
             options["dense"] = dense
+        features = [column for column in keys if column not in sequences]
         if unknown := sorted(settings.tables.keys() - set(features)):
             raise ConfigError(
                 f"{self._file.at('tables', unknown[0])}: must be one of the features {features}. "
                 f"Received: {unknown[0]!r}"
             )
         group = settings.evaluation and settings.evaluation.group
-        if group and group not in features:
+        groups = [feature for feature in features if feature not in lists]
+        if group and group not in groups:
             raise ConfigError(
-                f"{self._file.at('evaluation', 'group')}: must be one of the features {features}. "
+                f"{self._file.at('evaluation', 'group')}: must be one of the features {groups}. "
                 f"Received: {group!r}"
             )
-        tables = {feature: self._table(feature) for feature in features}
+        self._refuse_list_settings(lists & set(features))
+        tables = {feature: self._table(feature, feature in lists) for feature in features}
         with self._named("model"):
             model: keras.Model = getattr(models, name)(features, table=tables, **options)
         model.compile(
@@ -230,33 +255,59 @@ class Training:
         )
         return model
 
-    def _columns(self) -> tuple[list[str], dict[str, int], dict[str, int]]:
-        """Returns the features of the data, and the widths of its lists and dense columns."""
+    def _columns(self) -> tuple[dict[str, int | None], dict[str, int]]:
+        """Returns the lengths of the data's columns of keys, and the widths of dense columns."""
         columns = self.batches.dataset().element_spec[0]
         dense = {n: int(spec.shape[1]) for n, spec in columns.items() if spec.dtype.is_floating}
-        keys = {name: spec for name, spec in columns.items() if name not in dense}
-        lists = {name: 0 for name, spec in keys.items() if spec.shape[1] != 1}
-        return [name for name in keys if name not in lists], lists, dense
+        keys = {name: spec.shape[1] for name, spec in columns.items() if name not in dense}
+        return keys, dense
 
-    def _table(self, feature: str) -> TableConfig:
+    def _refuse_list_settings(self, lists: set[str]) -> None:
+        """Refuses settings of lists in tables of features that are none."""
+        settings = self._settings
+        tables: list[tuple[tuple[str, ...], OwnTable]] = [
+            (("tables", name), own) for name, own in settings.tables.items() if name not in lists
+        ]
+        if not lists:
+            tables.append((("table",), settings.table))
+        for path, table in tables:
+            for field in sorted(_OF_LISTS & table.model_fields_set):
+                raise ConfigError(
+                    f"{self._file.at(*path, field)}: is for lists that are features, which are "
+                    f"{sorted(lists)}. Received: {getattr(table, field)!r}"
+                )
+
+    def _table(self, feature: str, is_list: bool) -> TableConfig:
         """Returns the settings of all tables, with the differences for a feature's table."""
         common, own = self._settings.table, self._settings.tables.get(feature, OwnTable())
         path = ("tables", feature) if own.model_fields_set else ("table",)
         fields = common.given() | own.given()
         makers: dict[str, Callable[[Any], Any]] = {
             "optimizer": _table_optimizer,
-            "initializer": _initializer,
+            "initializer": lambda each: _initializer(each, common.dim),
             "admission": lambda each: Admission(**each.given()),
             "eviction": lambda each: Eviction(**each.given()),
             "storage": lambda each: FileTier(**each.given()),
             "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
         }
+        of_lists = {name: getattr(common, name) for name in _OF_LISTS}
+        of_lists |= {name: fields.pop(name) for name in _OF_LISTS & fields.keys()}
+        if is_list:
+            fields |= of_lists
         with self._named(*path):
             arguments = {
                 name: makers[name](value) if name in makers and value is not None else value
                 for name, value in fields.items()
             }
             return TableConfig(**{"dim": common.dim} | arguments)
+
+    def _check_metrics_host(self) -> None:
+        """Refuses an address that is none of this host, at a port that is free."""
+        job = self._settings.job
+        if job.metrics_port is None or job.metrics_host is None:
+            return
+        if (endpoint := metrics.serve(0, address=job.metrics_host)) is not None:
+            endpoint.close()
 
     def _check_folders(self) -> None:
         """Refuses folders that cannot be written, before hours of training."""
@@ -321,9 +372,21 @@ class Training:
             raise kind(f"{self._file.at(*path)}: {error}") from error
 
 
-def _initializer(settings: InitializerSettings | str) -> Any:
+def _first_of_both_classes(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Yields batches until both labels have come."""
+    labels: set[float] = set()
+    for batch in dataset:
+        yield batch
+        labels |= set(batch[1].numpy().ravel().tolist())
+        if len(labels) > 1:
+            return
+
+
+def _initializer(settings: InitializerSettings | str, dim: int) -> Any:
     if isinstance(settings, str):
         return settings
+    if settings.name == "variance_scaling":
+        return initializers.VarianceScaling(dim, **settings.given())
     return _INITIALIZERS[settings.name](**settings.given())
 
 
