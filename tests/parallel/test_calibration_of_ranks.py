@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
@@ -70,3 +72,25 @@ def test_a_rank_whose_data_fail_stops_all() -> None:
 
     with pytest.raises(InterruptedError if tfhybrid.rank() == 0 else StoreError):
         Calibration.fitted(model(), broken(), "platt")
+
+
+def test_a_model_that_ranks_have_trained_is_served_with_the_rates_of_all(directory: Path) -> None:
+    """Stock TensorFlow predicts as many clicks as the held-out samples of all ranks have."""
+    log = tfhybrid.data.ClickLog({"user": 50, "item": 20}, seed=1)
+    table = tfhybrid.TableConfig(dim=4)
+    trained = tfhybrid.models.deepfm(["user", "item"], table=table, hidden=(8,))
+    trained.compile(
+        tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.05)),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    train = tfhybrid.data.Batches(log.clicks(0, 2048), 128, seed=1)
+    trained.fit(train, epochs=2, verbose=0, callbacks=[tfhybrid.callbacks.BroadcastVariables()])
+    held_out = tfhybrid.data.Batches(log.clicks(2048, 1025), 64, seed=1, shuffle=False)
+    layer = Calibration.fitted(trained, held_out.dataset(), "isotonic")
+    calibrated = keras.Model(trained.input, layer(trained.output))
+    folder = tfhybrid.export.saved_model(calibrated, directory)
+    samples = log.clicks(2048, 1025)
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    logits = served(**{name: tf.constant(keys[:, None]) for name, keys in samples.features.items()})
+    clicks = float(tf.reduce_sum(tf.sigmoid(logits["output_0"])))
+    assert clicks == pytest.approx(float(samples.label.sum()), rel=1e-3)
