@@ -119,6 +119,7 @@ READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
     "README": "",
     "passes": "",
+    "choosing": IMPORTS + "import tensorflow as tf\n" + JOB,
     "keras": IMPORTS + JOB + DATA,
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,
