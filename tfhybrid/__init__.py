@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         data,
         errors,
         export,
+        features,
         initializers,
         layers,
         metrics,
@@ -60,6 +61,7 @@ __all__ = [
     "devices",
     "errors",
     "export",
+    "features",
     "init",
     "initializers",
     "layers",
@@ -100,8 +102,8 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
-    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "serving", "settings"),
-    *("store", "stream"),
+    *("features", "initializers", "layers", "metrics", "models", "ops", "optimizers", "serving"),
+    *("settings", "store", "stream"),
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

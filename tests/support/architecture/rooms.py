@@ -64,7 +64,7 @@ LEVELS = [
     ["announcing", "store"],
     ["data/samples"],
     ["data/formats"],
-    ["data", "layers", "metrics", "optimizers"],
+    ["data", "features", "layers", "metrics", "optimizers"],
     ["checkpoint"],
     ["export"],
     ["stream/queues"],
