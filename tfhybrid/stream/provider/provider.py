@@ -421,11 +421,7 @@ class Provider:
         )
 
     def close(self) -> None:
-        """Closes the queues and the file of bad rows. No other method may be called afterwards.
-
-        Raises:
-            OSError: A queue's snapshot of numbers cannot be written; queues after it stay open.
-        """
+        """Closes the queues and the file of bad rows. No other method may be called afterwards."""
         with contextlib.closing(self._letters):
             for queue in self._queues.values():
                 queue.close()

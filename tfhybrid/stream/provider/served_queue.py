@@ -264,11 +264,7 @@ class ServedQueue:
             return sum(each.rows for each in leases)
 
     def close(self) -> None:
-        """Closes the queue.
-
-        Raises:
-            OSError: The snapshot of the numbers cannot be written.
-        """
+        """Closes the queue."""
         self._writer.close()
 
     def _end(self, model: str, lease: Lease, *, died: bool = False) -> None:

@@ -62,7 +62,8 @@ class NumberedWriter:
     Args:
         queue: Queue open for writing. This writer closes it.
         snapshot: Path of the snapshot file. If the file is lost or damaged, all records of the
-            queue are read. A record that retention has removed, and that no snapshot knew, may be
+            queue are read. If it cannot be written, the error is logged and the next snapshot has
+            everything. A record that retention has removed, and that no snapshot knew, may be
             stored once more if its producer sends it again.
 
     Raises:
@@ -108,7 +109,6 @@ class NumberedWriter:
             StreamError: The records could not be appended, or some were and others not. It is safe
                 to pass all of them again.
             OutOfSpaceError: The disk is full; no record was appended.
-            OSError: The records were appended, but a file that follows them could not be written.
         """
         new, stored = self._new(records)
         if not new:
@@ -132,11 +132,7 @@ class NumberedWriter:
         return self._last.get(producer)
 
     def close(self) -> None:
-        """Writes the snapshot file and closes the queue.
-
-        Raises:
-            OSError: The snapshot file cannot be written. The queue stays open then.
-        """
+        """Writes the snapshot file and closes the queue."""
         self._save()
         self.queue.close()
 
@@ -182,8 +178,14 @@ class NumberedWriter:
 
     def _save(self) -> None:
         fields = {"offset": self._read_to, "last": self._last}
-        write_whole(self._snapshot, encoded(fields))
         self._saved_at = self._read_to
+        try:
+            write_whole(self._snapshot, encoded(fields))
+        except OSError as error:  # the records have the numbers, too
+            _log.warning(
+                "%s could not be written: %s. The next start of the provider reads more records",
+                *(self._snapshot, error),
+            )
 
 
 def _read(snapshot: Path) -> tuple[int, dict[str, LastRecord]]:

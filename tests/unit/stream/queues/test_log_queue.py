@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.full_disk import files_up_to
 from tests.support.stream import queue_contract
 from tfhybrid.core.whole_file import unfinished_of
 from tfhybrid.errors import (
@@ -22,7 +23,7 @@ from tfhybrid.errors import (
     PositionLostError,
     StreamError,
 )
-from tfhybrid.stream.queues import log_segment
+from tfhybrid.stream.queues import log_segment, numbered_writer
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import Record
@@ -68,6 +69,28 @@ def test_retention_behind_the_snapshot_keeps_numbers_and_positions(tmp_path: Pat
     again = writer()
     assert again.last("feed") == LastRecord(7, "line 8")
     assert again.append([fed]) == 0
+    again.close()
+
+
+def test_numbers_that_cannot_be_written_cost_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(numbered_writer, "_SNAPSHOT_RECORDS", 2)
+    snapshot = tmp_path / "numbers.json"
+    sent = [Numbered("web", number, Record(b"clicked")) for number in range(9)]
+    writer = NumberedWriter(LogQueue(tmp_path / "q", write=True), snapshot)
+    in_the_way = unfinished_of(snapshot)
+    in_the_way.mkdir()
+    assert [writer.append([each]) for each in sent[:4]] == [1, 1, 1, 1]
+    assert caplog.text.count(f"{snapshot} could not be written") == 2
+    in_the_way.rmdir()
+    assert writer.append(sent[:6]) == 2
+    assert snapshot.exists()
+    with files_up_to(0):
+        writer.close()
+    assert caplog.text.count(f"{snapshot} could not be written") == 3
+    again = NumberedWriter(LogQueue(tmp_path / "q", write=True), snapshot)
+    assert again.append(sent) == 3
     again.close()
 
 

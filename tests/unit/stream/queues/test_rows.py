@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import resource
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.full_disk import files_up_to
 from tfhybrid.errors import DataError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
@@ -133,43 +132,24 @@ def test_a_damaged_line_of_dead_letters_is_named_and_left(
     assert path.read_bytes().count(b"\n") == len(damaged) + 2
 
 
-@pytest.fixture
-def file_limit() -> Iterator[Callable[[int | None], None]]:
-    """Limits the size of files of this process, as a disk that gets full; `None` ends that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size: int | None) -> None:
-        soft = before[0] if size is None else size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, before[1]))
-
-    yield limit
-    limit(None)
-
-
-def test_dead_letters_wait_for_space_on_the_disk(
-    tmp_path: Path,
-    file_limit: Callable[[int | None], None],
-    caplog: pytest.LogCaptureFixture,
-):
+def test_dead_letters_wait_for_space_on_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = tmp_path / "bad.jsonl"
     letters = DeadLetters(path, limit=100)
     letters.add("clicks", QueuePosition(0, 0), "first", b"{}")
     size = path.stat().st_size
     for room in (0, 1, size - 1, 2 * size):  # also half a line, and one of two
         before, count = path.read_bytes(), letters.count
-        file_limit(len(before) + room)
-        letters.add("clicks", QueuePosition(1, 2 * room), "no space", b"{}")
-        letters.add("clicks", QueuePosition(1, 2 * room + 1), "no space", b"{}")
-        file_limit(None)
+        with files_up_to(len(before) + room):
+            letters.add("clicks", QueuePosition(1, 2 * room), "no space", b"{}")
+            letters.add("clicks", QueuePosition(1, 2 * room + 1), "no space", b"{}")
         assert path.read_bytes().startswith(before)
         assert path.read_bytes().endswith(b"}\n")
         assert letters.count == count + 2
         letters.add("clicks", QueuePosition(2, room), "space again", b"{}")
         assert len(_lines(path)) == letters.count
     assert "bad rows are kept in memory until there is space" in caplog.text
-    file_limit(path.stat().st_size)
-    letters.add("clicks", QueuePosition(3, 0), "at the end", b"{}")
-    file_limit(None)
+    with files_up_to(path.stat().st_size):
+        letters.add("clicks", QueuePosition(3, 0), "at the end", b"{}")
     letters.close()
     assert _lines(path)[-1]["reason"] == "at the end"
 
