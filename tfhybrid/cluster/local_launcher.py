@@ -220,8 +220,8 @@ def run(
 ) -> None:
     """Supervises processes until SIGTERM or SIGINT, or until all that may end are done.
 
-    Sets signal handlers, so only the main thread may call it. SIGHUP starts the processes that are
-    new in the directory's `plan.json`.
+    Sets signal handlers while it runs, so only the main thread may call it. SIGHUP starts the
+    processes that are new in the directory's `plan.json`.
 
     Args:
         directory: Existing directory of the lock, the logs, `processes.json` and `plan.json`.
@@ -245,11 +245,18 @@ def run(
         lock.write(str(os.getpid()))
         lock.flush()
         supervisor = Supervisor(directory, processes, tell)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, supervisor.stop)
-        signal.signal(signal.SIGHUP, supervisor.add)
-        with contextlib.suppress(KeyboardInterrupt):
-            supervisor.run()
+        handlers = {
+            signal.SIGTERM: supervisor.stop,
+            signal.SIGINT: supervisor.stop,
+            signal.SIGHUP: supervisor.add,
+        }
+        before = {number: signal.signal(number, each) for number, each in handlers.items()}
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                supervisor.run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def main() -> None:

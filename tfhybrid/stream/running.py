@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,11 @@ from tfhybrid.cluster.cluster_file import read_role
 from tfhybrid.cluster.node_options import make_token
 from tfhybrid.cluster.placed_processes import PlacedProcess
 from tfhybrid.core.yaml_file import YamlFile
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, TfhybridError
+from tfhybrid.stream.audit import QueueAccount, audit
 from tfhybrid.stream.stream_settings import StreamSettings
+
+_log = logging.getLogger("tfhybrid.stream")
 
 
 def processes_of(config: Path) -> list[PlacedProcess]:
@@ -57,17 +61,21 @@ def _processes(config: Path, file: YamlFile, settings: StreamSettings) -> list[P
     return processes
 
 
-def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
+def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> list[QueueAccount]:
     """Runs a stream until SIGTERM or SIGINT, or until all trainers have exited with status 0.
 
-    A process that dies is started again. At the end all processes are stopped, and the sync unit
-    writes a base. Logs are in `processes/` in the stream's folder. Only the main thread may call
-    it, because it sets signal handlers.
+    A process that dies is started again. At the end all processes are stopped, the sync unit writes
+    a base, and an audit accounts for each row. Logs are in `processes/` in the stream's folder.
+    Only the main thread may call it, because it sets signal handlers.
 
     Args:
         config: Path of `stream.yaml`. Token files that do not exist are created.
         tell: Function that is called on every change with the pid and the number of starts of each
             process, by name.
+
+    Returns:
+        An account for each model and queue. None if a queue or file cannot be read, which is
+        logged: for example, if the stream was stopped before it had queues.
 
     Raises:
         ConfigError: The file is not valid, or has no trainers.
@@ -84,3 +92,8 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
     for path in (settings.token_file, *settings.rights.values()):
         make_token(Path(path))
     local_launcher.run(directory, processes, tell)
+    try:
+        return audit(settings)
+    except (TfhybridError, OSError) as error:
+        _log.error("The rows of the stream are not accounted for: %s", error)
+        return []

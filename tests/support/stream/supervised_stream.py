@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,12 +58,12 @@ class Running:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> list[dict[str, dict[str, int]]]:
-        """Stops it, and returns what it has said."""
+    def stop(self, status: int = 0) -> list[dict[str, Any]]:
+        """Stops it, and returns what it has said; the last line is the audit."""
         self._process.send_signal(signal.SIGTERM)
-        return self.wait()
+        return self.wait(status)
 
-    def wait(self) -> list[dict[str, dict[str, int]]]:
+    def wait(self, status: int = 0) -> list[dict[str, Any]]:
         output, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0
+        assert self._process.returncode == status
         return [json.loads(line) for line in output.splitlines()]

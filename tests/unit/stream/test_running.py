@@ -54,9 +54,11 @@ def test_it_stops_starts_again_and_bears_kills(
         [*CLI, "run", str(config)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (again.returncode, "Another supervisor runs in" in again.stderr) == (1, True)
-    told = started[0].stop()
-    assert [*told[-1]] == ["sync", "provider", "counting-0", "counting-1"]
-    assert all(_gone(its["pid"]) for its in told[-1].values())
+    *_, states, audit = started[0].stop()
+    assert [*states] == ["sync", "provider", "counting-0", "counting-1"]
+    assert all(_gone(process["pid"]) for process in states.values())
+    (account,) = audit["audit"]
+    assert (account["put"], account["trained"], account["missing"]) == (100, 100, 0)
     bases = list((tmp_path / "stream/models/ads").glob("base-*"))
     assert len(bases) == 1
 
@@ -80,10 +82,25 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
     done = [sys.executable, "-c", "import os; print(os.environ['TFHYBRID_STREAM_TRAINER'])"]
     config = write_config(tmp_path, shm_directory, ending={"count": 2, "command": done})
     started.append(Running(config))
-    told = started[0].wait()
-    assert [told[-1][name]["pid"] for name in ("ending-0", "ending-1")] == [None, None]
+    *_, states, audit = started[0].wait()
+    assert [states[name]["pid"] for name in ("ending-0", "ending-1")] == [None, None]
+    assert all(account["missing"] == 0 for account in audit["audit"])
     logs = tmp_path / "stream/processes"
     assert (logs / "ending-1.log").read_text() == "ending-1\n"
+
+
+def test_rows_that_are_missing_at_the_end_are_told(
+    started: list[Running], tmp_path: Path, shm_directory: Path
+):
+    command = [*COUNTING, str(tmp_path / "stream.yaml")]
+    config = write_config(tmp_path, shm_directory, counting={"count": 1, "command": command})
+    started.append(Running(config))
+    started[0].feed(range(20))
+    until(lambda: bool(started[0].counts(20).sum() == 20))
+    for segment in (tmp_path / "stream/queues/video").glob("*.log"):
+        segment.unlink()  # its rows are in the weights, but were never put
+    (account,) = started[0].stop(status=1)[-1]["audit"]
+    assert (account["put"], account["trained"], account["missing"]) == (0, 20, -20)
 
 
 @pytest.mark.parametrize(

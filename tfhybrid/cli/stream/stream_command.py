@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tfhybrid.cli.stream import publications
-from tfhybrid.cli.stream.audit_command import audit
+from tfhybrid.cli.stream import audit_command, publications
 from tfhybrid.cli.stream.feed_command import feed
 from tfhybrid.cli.stream.journal_command import Model, journal
 from tfhybrid.cli.stream.stream_top import Config, top
@@ -65,14 +64,15 @@ def provide(config: Config) -> None:
 def run(
     config: Config,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON when a process starts or ends.")
+        bool, typer.Option("--json", help="Print a line of JSON at each start, end and audit.")
     ] = False,
 ) -> None:
     """Run all processes of online training on this machine.
 
     They are the sync unit (which owns the weights), the data provider (which leases rows to
     trainers) and the trainers under `trainers:` in FILE. A process that fails is started again.
-    Ends at SIGTERM, or when all trainers have ended with status 0.
+    Ends at SIGTERM, or when all trainers have ended with status 0. Then an audit accounts for each
+    row; the status is 1 if rows are missing.
 
     $ tfhybrid stream run stream.yaml
     """
@@ -92,7 +92,12 @@ def run(
         )
         show(f"running: {', '.join(alive)}")
 
-    running.run(config, report)
+    accounts = running.run(config, report)
+    if as_json:
+        typer.echo(json.dumps({"audit": audit_command.fields_of(accounts)}))
+    elif accounts:
+        audit_command.show_accounts(accounts)
+    audit_command.check(accounts)
 
 
 app.command()(feed)
@@ -118,6 +123,6 @@ app.command()(publications.publish)
 app.command()(publications.rollback)
 app.command()(publications.serve)
 app.command()(publications.export)
-app.command()(audit)
+app.command()(audit_command.audit)
 app.command()(journal)
 app.command()(top)
