@@ -40,6 +40,8 @@ class NodeServer:
         take: Function that becomes the owner of any other connection. It runs on the thread of
             `run` and must not wait. Default: `None`, such connections are refused.
         tls: TLS relay of this process. Default: `None`, connections are not encrypted.
+        check: Function that `run` calls several times a second. Its errors end `run`. Default:
+            none.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class NodeServer:
         visit: Visit,
         take: Take | None = None,
         tls: Tls | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         self._rights = {} if isinstance(tokens, str) else dict(tokens)
         self._listener = Listener(listener, tokens, accepted(tls, _SILENCE_SECONDS))
         self._tls = tls
         self._visit = visit
         self._take = take
+        self._check = check
         self._stopping = threading.Event()
         self._links: set[MessageLink] = set()
         self._lock = threading.Lock()
@@ -69,13 +73,15 @@ class NodeServer:
         Call it once. Freed memory stays in the process, ready for the next request.
 
         Raises:
-            StoreError: The TLS relay has ended, so no connection can be accepted any more.
+            StoreError: The TLS relay has ended, so no connection can be accepted any more. Errors
+                of `check` propagate, too.
         """
         keep_freed_memory()
         with contextlib.closing(self._listener) as listener:
             while not self._stopping.is_set():
                 if self._tls is not None and self._tls.ended:
                     raise StoreError("The TLS relay of this node has ended, so the node stops")
+                self._check()
                 for text, link, token in listener.arrivals(_LOOK_SECONDS):
                     self._let_in(text, link, self._rights.get(token))
                 running_calls.look()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tfhybrid.errors import ConfigError
 from tfhybrid.rpc import listener, process_tls
@@ -43,6 +43,7 @@ def serve_calls(
     tokens: Mapping[str, str],
     calls: Mapping[str, Called],
     rights: Mapping[str, str],
+    check: Callable[[], object] = lambda: None,
 ) -> None:
     """Serves calls until SIGTERM or SIGINT, through TLS if the `TFHYBRID_TLS_` variables are set.
 
@@ -54,6 +55,8 @@ def serve_calls(
         calls: Function of each call, by name; see `answer_calls`. Calls run on one thread per
             connection, so the functions must be thread-safe.
         rights: Right that each call needs, by name; see `answer_calls`.
+        check: Function that is called several times a second. Its errors propagate, and end the
+            service. Default: none.
 
     Raises:
         ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file of theirs cannot
@@ -65,6 +68,6 @@ def serve_calls(
     def visit(_: Handshake, link: MessageLink) -> None:
         answer_calls(link, calls, rights)
 
-    server = NodeServer(port, tokens, visit, tls=process_tls.tls_relay())
+    server = NodeServer(port, tokens, visit, tls=process_tls.tls_relay(), check=check)
     server.stop_at_signals()
     server.run()

@@ -18,6 +18,7 @@ from tests.support.stream.broker import ROOT
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import running
+from tfhybrid.stream.queues.queue import QueuePosition
 
 ROUTES = {"columns": ["medium"], "queues": {"video": "video"}, "models": {"ads": ["video"]}}
 
@@ -87,6 +88,25 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
     assert all(account["missing"] == 0 for account in audit["audit"])
     logs = tmp_path / "stream/processes"
     assert (logs / "ending-1.log").read_text() == "ending-1\n"
+
+
+def test_a_provider_whose_leases_are_over_ends_and_is_started_again(
+    started: list[Running], tmp_path: Path, shm_directory: Path
+):
+    command = [*COUNTING, str(tmp_path / "stream.yaml")]
+    config = write_config(tmp_path, shm_directory, counting={"count": 1, "command": command})
+    started.append(Running(config))
+    started[0].feed(range(20))
+    until(lambda: bool(started[0].counts(20).sum() == 20))
+    settings = started[0].settings
+    settings.remote_model("ads", "a second provider").begin("video", QueuePosition(0, 0))
+    started[0].feed(range(20, 40))
+    until(lambda: bool(started[0].counts(40).sum() == 40), seconds=40)
+    assert started[0].processes()["provider"]["starts"] == 2
+    log = (tmp_path / "stream/processes/provider.log").read_text()
+    assert "Queue video has a newer provider" in log
+    np.testing.assert_array_equal(started[0].counts(40), np.ones(40))
+    started[0].stop()
 
 
 def test_rows_that_are_missing_at_the_end_are_told(

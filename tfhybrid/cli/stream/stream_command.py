@@ -57,7 +57,7 @@ def provide(config: Config) -> None:
         closing(settings.open_provider()) as provider,
         closing(settings.offset_committer()),
     ):
-        serve_calls(port, settings.tokens, served(provider), CALL_RIGHTS)
+        serve_calls(port, settings.tokens, served(provider), CALL_RIGHTS, provider.check)
 
 
 @app.command()

@@ -15,7 +15,7 @@ class Load:
     Args:
         rows_per_second: Speed of the trainer over its last leases; 0 before its first. Default 0.
         seconds_in_hand: Time that the trainer needs for the rows it already has, in seconds.
-            Default 0.
+            `Leases` requests rows when it has none, so this is 0 (the default).
     """
 
     rows_per_second: float = 0.0

@@ -374,10 +374,7 @@ class Provider:
 
     @remote
     def lag(self, model: str) -> dict[str, int]:
-        """Returns a model's lag in each of its queues, in records.
-
-        The lag is the number of records from the first row that is neither leased nor in the
-        weights to the end of the queue, whether later rows are leased or not.
+        """Returns a model's lag in each of its queues, in records, as `ServedQueue.lag`.
 
         Returns:
             Number of records by the name of the queue.
@@ -419,6 +416,11 @@ class Provider:
         return metrics.as_dict(
             [(metrics.STREAM_BAD_ROWS, {"": bad}), (metrics.STREAM_ASIDE_ROWS, aside)]
         )
+
+    def check(self) -> None:
+        """Raises `NameTakenError` if another provider serves a queue, so that this one must end."""
+        for queue in self._queues.values():
+            queue.check()
 
     def close(self) -> None:
         """Closes the queues and the file of bad rows. No other method may be called afterwards."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
+from tfhybrid.errors import ConfigError, LeaseRefusedError, NameTakenError, StreamError
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
 from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
@@ -59,6 +60,7 @@ class ServedQueue:
         self._weights = weights
         self._max_behind = max_behind
         self._aside = aside
+        self._taken = ""  # why this provider must end
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
@@ -96,7 +98,8 @@ class ServedQueue:
                     f"{self._max_behind} records behind. Send the rows again later, or start more "
                     f"trainers. Received: {behind}"
                 )
-            return self._writer.append(records)
+            with self._ours():
+                return self._writer.append(records)
 
     def last(self, producer: str) -> LastRecord | None:
         """Returns the last record of a producer; `None` if there is none.
@@ -156,7 +159,8 @@ class ServedQueue:
                 if lease.rows:
                     return lease, self._rows(lease)
                 try:
-                    self._weights[model].skip(self.name, lease)
+                    with self._ours():
+                        self._weights[model].skip(self.name, lease)
                 except BaseException:
                     self._books[model].give_back(lease.fence)
                     raise
@@ -263,14 +267,34 @@ class ServedQueue:
             self._aside.remove(leases)
             return sum(each.rows for each in leases)
 
+    def check(self) -> None:
+        """Checks that no other provider serves the queue now, as far as this one knows.
+
+        Raises:
+            NameTakenError: Another one does. All leases of this one are over, so it must end.
+        """
+        if self._taken:
+            raise NameTakenError(self._taken)
+
     def close(self) -> None:
         """Closes the queue."""
         self._writer.close()
 
+    @contextlib.contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Notes that another provider serves the queue; callers try again when this one is gone."""
+        try:
+            yield
+        except NameTakenError as error:
+            self._taken = str(error)
+            raise StreamError(f"This provider ends, try again: {error}") from error
+
     def _end(self, model: str, lease: Lease, *, died: bool = False) -> None:
         """Ends a lease, which expires if the trainer has `died`, and else is given back by it."""
         book = self._books[model]
-        if self._weights[model].revoke(self.name, lease):
+        with self._ours():
+            is_applied = self._weights[model].revoke(self.name, lease)
+        if is_applied:
             book.finish(lease.fence)
             return
         trainers = book.died(lease.fence)

@@ -12,7 +12,13 @@ from typing import Any
 from typing_extensions import override
 
 from tfhybrid._deprecated import renamed_arguments
-from tfhybrid.errors import ConfigError, PositionLostError, StreamError, UnsupportedError
+from tfhybrid.errors import (
+    ConfigError,
+    NameTakenError,
+    PositionLostError,
+    StreamError,
+    UnsupportedError,
+)
 from tfhybrid.stream.queues.queue import (
     Queue,
     Record,
@@ -37,7 +43,8 @@ class KafkaQueue(Queue):
 
     Not thread-safe. Readers use `assign`, never a consumer group: no rebalance moves them, and the
     offsets that the broker stores for them are not used. A new writer of a partition fences its
-    predecessor, so a process that was believed dead cannot append any more.
+    predecessor, so a process that was believed dead cannot append any more: `append` raises
+    `NameTakenError` from then on.
 
     Args:
         servers: Addresses of the brokers, `host:port`, separated by commas.
@@ -72,6 +79,7 @@ class KafkaQueue(Queue):
         self._producer: confluent_kafka.Producer | None = None
         self._committers: dict[str, confluent_kafka.Consumer] = {}
         self._appended_to = 0
+        self._fenced = False  # whether another process writes now
         self._next: int | None = None  # offset of the consumer
         if write:
             self._make_topic(topic)
@@ -100,6 +108,8 @@ class KafkaQueue(Queue):
             raise StreamError(
                 f"Queue {self.name} is open for reading only. Open it with write=True to append"
             )
+        if self._fenced:  # another producer of ours would fence the newer writer
+            raise self._taken()
         producer = self._producer or self._open_producer()
         reports: list[Any] = []
         try:
@@ -114,10 +124,13 @@ class KafkaQueue(Queue):
                 )
             producer.flush(self._timeout)
             producer.commit_transaction(self._timeout)
-        except (confluent_kafka.KafkaException, BufferError) as error:
+        except (confluent_kafka.KafkaException, BufferError, SystemError) as error:
             # Whether the transaction was committed is settled when the next producer opens.
             self._producer = None
-            raise self._failed("append to", error) from error
+            # The client raises a SystemError if it fails while it reports deliveries.
+            reason = error.__cause__ if isinstance(error, SystemError) else error
+            self._fenced = _is_fenced(reason)
+            raise (self._taken() if self._fenced else self._failed("append to", reason)) from error
         self._appended_to = max(reports) + 1
         return self._appended_to
 
@@ -148,7 +161,7 @@ class KafkaQueue(Queue):
 
     @override
     def end(self) -> int:
-        if self._write and self._producer is None:
+        if self._write and self._producer is None and not self._fenced:
             self._open_producer()  # waits until the last transaction is committed or aborted
         # A transaction is durable shortly before readers see it.
         return max(self._offset_of(confluent_kafka.OFFSET_END), self._appended_to)
@@ -263,8 +276,19 @@ class KafkaQueue(Queue):
         self._producer = producer
         return producer
 
-    def _failed(self, verb: str, error: Exception) -> StreamError:
+    def _failed(self, verb: str, error: object) -> StreamError:
         return StreamError(f"Cannot {verb} the queue {self.name} at {self._servers}: {error}")
+
+    def _taken(self) -> NameTakenError:
+        return NameTakenError(
+            f"Another process writes the queue {self.name} at {self._servers} now. Stop one of them"
+        )
+
+
+def _is_fenced(error: object) -> bool:
+    """Returns whether an error says that a newer writer has fenced this one."""
+    codes = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
+    return isinstance(error, confluent_kafka.KafkaException) and error.args[0].code() in codes
 
 
 def _record(message: _Message) -> Record:

@@ -108,6 +108,7 @@ class NumberedWriter:
             DataError: The queue has another record of this number. No record was appended.
             StreamError: The records could not be appended, or some were and others not. It is safe
                 to pass all of them again.
+            NameTakenError: Another process writes the queue now; no record was appended.
             OutOfSpaceError: The disk is full; no record was appended.
         """
         new, stored = self._new(records)

@@ -89,6 +89,7 @@ class Queue(Protocol):
         Raises:
             StreamError: The queue is open for reading only, a record is too long, or the records
                 could not be written. Some may have been written; `NumberedWriter` finds out which.
+            NameTakenError: Another process writes the queue now; no record was written.
             OutOfSpaceError: The disk is full or cannot be written; no record was written.
         """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.errors import LeaseRefusedError, NameTakenError
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, Range
@@ -89,15 +89,34 @@ class LeaseLedger:
 
         Args:
             queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider.
+            lease: Lease of the queue.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
+            NameTakenError: Another provider has granted the lease than the current one.
         """
+        self.check_term(queue, lease)
         if self.ranges(queue).covers(lease.range):
             return True
         self._revoked[queue].add(lease.fence)
         return False
+
+    def check_term(self, queue: str, lease: Lease) -> None:
+        """Checks that the current provider of a queue has granted a lease.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease of the queue.
+
+        Raises:
+            NameTakenError: A newer provider has started on the queue.
+        """
+        term, current = lease.fence // FENCES_PER_TERM, self.terms.get(queue, 0)
+        if term < current:
+            raise NameTakenError(
+                f"Queue {queue} has a newer provider, so all leases of this one are over. Stop one "
+                f"of the two. Received: a lease of term {term}, in term {current}"
+            )
 
     def check_skip(self, queue: str, span: Range) -> None:
         """Checks that a range without good rows can be recorded as applied. Changes nothing.

@@ -185,6 +185,7 @@ class TargetModel(TargetWeights):
     @remote
     def skip(self, queue: str, lease: Lease) -> None:
         with self._lock:
+            self._weights.ledger.check_term(queue, lease)
             if not self._weights.ledger.ranges(queue).covers(lease.range):
                 self._weights.record(SkipEntry(queue, *lease.range))
 

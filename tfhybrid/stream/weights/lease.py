@@ -77,13 +77,14 @@ class TargetWeights(Protocol):
 
         Args:
             queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider.
+            lease: Lease of the queue.
 
         Returns:
             Whether the weights contain the update of the lease.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
+            NameTakenError: A newer provider has started on the queue.
             StreamError: The sync unit does not answer. The lease may have been ended.
         """
 
@@ -94,10 +95,11 @@ class TargetWeights(Protocol):
 
         Args:
             queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider; not checked.
+            lease: Lease of the queue; its range is not checked.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
+            NameTakenError: A newer provider has started on the queue.
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
             StreamError: The sync unit does not answer. The range may have been recorded.
         """

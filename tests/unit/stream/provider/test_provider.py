@@ -16,6 +16,7 @@ from tfhybrid.errors import (
     ConfigError,
     DataError,
     LeaseRefusedError,
+    NameTakenError,
     PositionLostError,
     StreamError,
 )
@@ -155,6 +156,18 @@ def test_a_row_that_belongs_to_no_queue_is_a_bad_record(site: Site):
     assert provider.put("web", 0, _record(range(3), "radio", "top")) == 0  # sent again
     with pytest.raises(DataError, match="At most 3 bad rows"):
         provider.put("web", 1, Record(b'{"item": 1}'))
+
+
+def test_a_provider_that_another_one_has_followed_must_end(site: Site):
+    provider = site.start_provider(length=LeaseLength(rows=4), seconds=0.0)
+    provider.put("web", 0, _record(range(8)))
+    assert provider.lease(_request(0)) is not None
+    provider.check()
+    site.models["video-model"].begin("video", QueuePosition(0, 0))
+    assert provider.lease(_request(1)) is None  # trainers wait for the newer one
+    assert provider.has_rows(_request(2))
+    with pytest.raises(NameTakenError, match=r"Queue video has a newer provider.*in term 2"):
+        provider.check()
 
 
 def test_producers_wait_for_models_that_are_far_behind(site: Site):
