@@ -16,6 +16,7 @@ class StreamFiles:
         models: Folder with a folder of each target model, its journal and bases.
         bad_rows: File of the provider with bad rows.
         set_aside: File of the provider with the leases that were set aside.
+        deaths: File of the provider with the rows under which trainers have died.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -23,6 +24,7 @@ class StreamFiles:
         self.models = self._folder / "models"
         self.bad_rows = self._folder / "bad-rows.jsonl"
         self.set_aside = self._folder / "set-aside.json"
+        self.deaths = self._folder / "deaths.json"
 
     def queue(self, name: str) -> Path:
         """Returns the folder of a queue that has no address of its own."""

@@ -21,6 +21,7 @@ from tfhybrid.rpc.address import parsed_address
 from tfhybrid.rpc.remote import Remote
 from tfhybrid.rpc.remote_methods import client
 from tfhybrid.rpc.tokens import RIGHTS
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
@@ -377,7 +378,7 @@ class StreamSettings:
         routes = self.queue_routes
         files = StreamFiles(self.folder)
         letters = DeadLetters(files.bad_rows, limit=self.bad_rows)
-        aside = SetAside(files.set_aside, self.max_deaths)
+        aside = SetAside(files.set_aside, DeathFile(files.deaths), self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         bounds = {name: StalenessBound(self.staleness) for name in routes.models}
         queues = {}

@@ -129,6 +129,13 @@ class LeaseBook:
         """Leases that have not ended, oldest first."""
         return [each.lease for each in self._open.values()]
 
+    @property
+    def deaths(self) -> list[tuple[Range, tuple[str, ...]]]:
+        """Ranges under which trainers have died, with the names of these, in order."""
+        spans = [((each.begin, each.end), each.died) for each in self._returned]
+        spans += [(each.lease.range, each.died) for each in self._open.values()]
+        return sorted((span, died) for span, died in spans if died)
+
     def has_rows(self, cut: Cut) -> bool:
         """Returns whether the queue has rows that are neither leased nor in the weights.
 

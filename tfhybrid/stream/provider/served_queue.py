@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, NameTakenError, StreamError
+from tfhybrid.stream.provider.deaths import Deaths
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
 from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
@@ -67,6 +68,7 @@ class ServedQueue:
             standing = unit.begin(name, QueuePosition(writer.queue.begin(), 0))
             done = AppliedRanges(standing.frontier, standing.ranges)
             self._leave_out(model, done)
+            deaths = self._remembered(model, done)
             self._books[model] = LeaseBook(
                 done.end,
                 done.gaps(),
@@ -74,6 +76,8 @@ class ServedQueue:
                 bound=bounds[model],
                 seconds=seconds,
             )
+            for each in deaths:
+                self._books[model].put_back((each.begin, each.end), each.trainers)
 
     def put(self, records: Sequence[Numbered]) -> int:
         """Appends the records that the queue does not have yet.
@@ -238,6 +242,7 @@ class ServedQueue:
         """
         with self._lock:
             self._books[model].finish(fence)
+            self._write_deaths()
 
     def leave(self, model: str, holder: str) -> None:
         """Ends the leases of a trainer that stops. Rows not in the weights return to the head.
@@ -303,6 +308,16 @@ class ServedQueue:
             self._aside.add(SetAsideLease(model, self.name, *lease.range, lease.rows, trainers))
         else:
             book.give_back(lease.fence, died=died)
+        if died:
+            self._write_deaths()
+
+    def _write_deaths(self) -> None:
+        deaths = [
+            Deaths(model, self.name, *span, trainers)
+            for model, book in self._books.items()
+            for span, trainers in book.deaths
+        ]
+        self._aside.deaths.replace(self.name, deaths)
 
     def _leave_out(self, model: str, done: AppliedRanges) -> None:
         """Adds the leases that are set aside to the rows that are not leased again."""
@@ -313,6 +328,16 @@ class ServedQueue:
                 self._aside.remove([each])
             else:
                 done.add(each.range)
+
+    def _remembered(self, model: str, done: AppliedRanges) -> list[Deaths]:
+        """Returns rows under which trainers died at earlier providers, and adds them to `done`."""
+        deaths = []
+        for each in self._aside.deaths.of(self.name, model):
+            span = each.begin, each.end
+            if not done.overlaps(span):  # else the weights have some rows
+                done.add(span)
+                deaths.append(each)
+        return deaths
 
     def _cut(
         self, begin: QueuePosition, rows: int, limit: QueuePosition | None

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import ConfigError, CorruptFileError
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import checked_json
 from tfhybrid.stream.weights.lease import Range
@@ -60,18 +61,25 @@ class SetAside:
 
     Args:
         path: Path of the file; it need not exist.
+        deaths: File of the rows that are not set aside yet, under which trainers have died.
         max_deaths: Number of trainers that may die under the same rows: with this one, the rows
             are set aside. Default: `None`, they never are.
 
     Raises:
         ConfigError: `max_deaths` is not positive.
         OSError: The file cannot be read.
+
+    Attributes:
+        deaths: The argument.
     """
 
-    def __init__(self, path: str | os.PathLike[str], max_deaths: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], deaths: DeathFile, max_deaths: int | None = None
+    ) -> None:
         if max_deaths is not None and max_deaths < 1:
             raise ConfigError(f"max_deaths must be at least 1. Received: {max_deaths}")
         self._path = Path(path)
+        self.deaths = deaths
         self._max_deaths = max_deaths
         self._lock = threading.Lock()
         self._leases = self._read()

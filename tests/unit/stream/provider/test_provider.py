@@ -20,6 +20,7 @@ from tfhybrid.errors import (
     PositionLostError,
     StreamError,
 )
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
@@ -84,7 +85,7 @@ class Site:
         }
         staleness = choices.pop("staleness", None)
         bounds = {model: StalenessBound(staleness) for model in ROUTES.models}
-        aside = SetAside(self.folder / "set-aside.json")
+        aside = SetAside(self.folder / "set-aside.json", DeathFile(self.folder / "deaths.json"))
         queues = {}
         for name in ("video", "news"):
             queue = LogQueue(self.folder / name, write=True, fsync="never", **queue_choices)

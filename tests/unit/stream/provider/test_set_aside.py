@@ -14,6 +14,7 @@ from tests.support.stream.online_site import Site
 from tfhybrid.cli.main import app
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.audit import QueueAccount, audit
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.provider import GrantedWork, Request
 from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues.queue import QueuePosition, Record
@@ -49,6 +50,11 @@ class Stream:
         values = {"item": counts.astype(np.float32)[:, None]}
         self.model.apply(work.update("ads", trainer, 0, {"item": keys}, values))
         self.site.provider.finish("ads", work.queue, work.lease.fence)
+
+    def restart(self) -> None:
+        """Replaces the provider by a new one."""
+        self.site.provider.close()
+        self.site.provider = self.site.settings.open_provider()
 
     def account(self) -> QueueAccount:
         (account,) = audit(self.site.settings)
@@ -128,30 +134,63 @@ def test_a_new_provider_knows_what_is_set_aside(
     file = Path(stream.site.settings.folder) / "set-aside.json"
     content = file.read_bytes()
     for damage in (b"", b"{", content[:-1], content.replace(b"video", b"audio")):
-        stream.site.provider.close()
         file.write_bytes(damage)
-        stream.site.provider = stream.site.settings.open_provider()
+        stream.restart()
         assert "The leases set aside are given out again" in caplog.text
         assert file.with_name("damaged-set-aside.json").read_bytes() == damage
         assert stream.lease("e").batch["item"].to_pylist() == [0, 1]
-    stream.site.provider.close()
     file.write_bytes(content)
-    stream.site.provider = stream.site.settings.open_provider()
+    stream.restart()
     work = stream.lease("e")
     assert work.batch["item"].to_pylist() == [2, 3]
     stream.train(work, "e")
     assert stream.lease("e") is None
     assert stream.account().aside == 2
-    stream.site.provider.close()
-    stream.site.provider = stream.site.settings.open_provider()
+    stream.restart()
     assert stream.site.provider.retry("ads") == {"video": 2}
     stream.train(stream.lease("e"), "e")
     assert stream.account().trained == 4
 
 
+def test_a_new_provider_knows_how_many_have_died(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.put(*range(6))
+    work = stream.site.provider.lease(Request("a", 900, "ads", steps=4))
+    assert work.lease.rows == 4
+    trained = stream.lease("b")
+    assert trained.batch["item"].to_pylist() == [0, 1]
+    stream.train(trained, "b")
+    for trainer in "bc":  # after each death a new provider
+        assert stream.lease(trainer).batch["item"].to_pylist() == [2, 3]
+        stream.lease("d")
+        stream.restart()
+    assert stream.lease("e").batch["item"].to_pylist() == [4, 5]
+    assert "3 trainers have died under it, a, b, c" in caplog.text
+    assert stream.account().aside == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"00000000\n[]"])
+def test_a_damaged_file_of_deaths_is_named_and_replaced(
+    stream: Stream, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    stream.put(0, 1)
+    for trainer in "ab":
+        assert stream.lease(trainer) is not None
+    file = Path(stream.site.settings.folder) / "deaths.json"
+    file.write_bytes(damage)
+    stream.restart()
+    assert "Deaths of trainers are counted from 0 again" in caplog.text
+    for trainer in "abc":
+        assert stream.lease(trainer) is not None
+    assert file.read_bytes() != damage
+    assert stream.lease("d") is None
+    assert stream.account().aside == 2
+
+
 def test_how_many_may_die(tmp_path: Path, stream: Stream) -> None:
     with pytest.raises(ConfigError, match="max_deaths must be at least 1"):
-        SetAside(tmp_path / "aside.json", 0)
+        SetAside(tmp_path / "aside.json", DeathFile(tmp_path / "deaths.json"), 0)
     config = stream.site.config
     config.write_text(config.read_text() + "max_deaths: 0\n")
     with pytest.raises(ConfigError, match=r"max_deaths must be positive\. Received: 0"):

@@ -16,6 +16,7 @@ from tests.support.reference.asynchronous import replayed
 from tests.support.stream.model_updates import ADAGRAD, begun_model, lease_update
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
@@ -70,7 +71,7 @@ def _provider(
         {"ads": model},
         bounds={"ads": StalenessBound(staleness)},
         seconds=60.0,
-        aside=SetAside(folder / "set-aside.json"),
+        aside=SetAside(folder / "set-aside.json", DeathFile(folder / "deaths.json")),
     )
     length = length or LeaseLength(rows=8)
     provider = Provider({"clicks": served}, RowColumns.of(SCHEMA), ROUTES, letters, length=length)

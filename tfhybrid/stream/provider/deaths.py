@@ -1,0 +1,98 @@
+"""The trainers that have died under rows of a provider's queues."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfhybrid.core.whole_file import write_whole
+from tfhybrid.errors import CorruptFileError
+from tfhybrid.stream.queues.queue import QueuePosition
+from tfhybrid.stream.weights import checked_json
+
+_log = logging.getLogger("tfhybrid.stream")
+
+
+@dataclasses.dataclass(frozen=True)
+class Deaths:
+    """Rows under which trainers have died.
+
+    Args:
+        model: Name of the target model.
+        queue: Name of the queue.
+        begin: Position of the first row.
+        end: Position behind the last row.
+        trainers: Names of the trainers, the last one last.
+    """
+
+    model: str
+    queue: str
+    begin: QueuePosition
+    end: QueuePosition
+    trainers: tuple[str, ...]
+
+
+class DeathFile:
+    """A provider's file of rows under which trainers have died. Thread-safe.
+
+    Without the file, or if it is damaged or cannot be written, a new provider counts from 0 again,
+    so more trainers die until it sets the rows aside. The log says so.
+
+    Args:
+        path: Path of the file; it need not exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._lock = threading.Lock()
+        self._deaths = self._read()
+
+    def of(self, queue: str, model: str) -> list[Deaths]:
+        """Returns the rows of a queue under which trainers of a model have died, in order.
+
+        Args:
+            queue: Name of the queue.
+            model: Name of the target model.
+        """
+        with self._lock:
+            return [each for each in self._deaths if (each.queue, each.model) == (queue, model)]
+
+    def replace(self, queue: str, deaths: Sequence[Deaths]) -> None:
+        """Replaces the rows of a queue, and writes the file if that changes them.
+
+        Args:
+            queue: Name of the queue.
+            deaths: Rows of that queue under which trainers have died, of all models.
+        """
+        with self._lock:
+            if [each for each in self._deaths if each.queue == queue] == [*deaths]:
+                return
+            self._deaths = [each for each in self._deaths if each.queue != queue] + [*deaths]
+            content, _ = checked_json.encoded([dataclasses.asdict(each) for each in self._deaths])
+            try:
+                write_whole(self._path, content)
+            except OSError as error:
+                _log.error("%s: deaths of trainers could not be written: %s", self._path, error)
+
+    def _read(self) -> list[Deaths]:
+        try:
+            entries, _ = checked_json.read(self._path)
+            return [_deaths_of(**entry) for entry in entries]
+        except FileNotFoundError:
+            return []
+        except (CorruptFileError, OSError, ValueError, TypeError) as error:
+            _log.error("Deaths of trainers are counted from 0 again: %s", error)
+            return []
+
+
+def _deaths_of(
+    begin: Sequence[int], end: Sequence[int], trainers: Sequence[str], **names: Any
+) -> Deaths:
+    return Deaths(
+        begin=QueuePosition(*begin), end=QueuePosition(*end), trainers=tuple(trainers), **names
+    )
