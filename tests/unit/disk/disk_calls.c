@@ -1,5 +1,6 @@
 // Preloaded: notes what a process does to the files under one folder, and lets a call of its choice
-// fail as a bad disk does. Paths are absolute; calls of libc's own are not seen.
+// fail as a bad disk does, or all from one on, as on a full disk or without descriptors. Paths are
+// absolute; calls of libc's own are not seen.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,6 +19,10 @@ static char watched[PATH_MAX];
 static long calls, failing;
 static int journal = -1;
 
+enum { BAD_DISK, FULL_DISK, NO_DESCRIPTORS };      // the numbers of Fault in watched_disk.py
+enum { ANYTHING = 0, SPACE = 1, DESCRIPTOR = 2 };  // what a call needs
+static int fault = BAD_DISK;
+
 // Watches `folder`, from call 1 on; call number `fail` fails, none if it is 0. What changes files
 // is appended to the file `journal_path`, unless that is empty.
 void disk_calls_watch(const char* folder, long fail, const char* journal_path) {
@@ -31,6 +36,11 @@ void disk_calls_watch(const char* folder, long fail, const char* journal_path) {
                                               O_WRONLY | O_CREAT | O_APPEND, 0600);
   pthread_mutex_unlock(&mutex);
 }
+
+// Chooses how calls fail: on a bad disk, one call of any kind; on a full disk or without
+// descriptors, all from one on that need space, or a descriptor. Then these calls alone have
+// numbers.
+void disk_calls_fault(int kind) { fault = kind; }
 
 // Stops watching; returns the number of calls.
 long disk_calls_stop(void) {
@@ -61,13 +71,22 @@ static int is_watched(const char* path) {
 }
 
 // Counts a call on a path; -1 with errno where it is to fail.
-static int count(const char* path) {
-  if (!is_watched(path)) return 0;
+static int count(const char* path, int needs) {
+  static const int errors[] = {EIO, ENOSPC, EMFILE};
+  if (!is_watched(path) || (fault != BAD_DISK && (needs & fault) == 0)) return 0;
   pthread_mutex_lock(&mutex);
-  const int fails = ++calls == failing;
+  ++calls;
+  const int fails = failing > 0 && (fault == BAD_DISK ? calls == failing : calls >= failing);
   pthread_mutex_unlock(&mutex);
-  if (fails) errno = EIO;
+  if (fails) errno = errors[fault];
   return fails ? -1 : 0;
+}
+
+// Returns how many bytes can be written; -1 with errno if none. A disk gets full in midst of a
+// write.
+static ssize_t room(const char* path, size_t size) {
+  if (count(path, SPACE) == 0) return (ssize_t)size;
+  return fault == FULL_DISK && calls == failing && size > 1 ? (ssize_t)(size / 2) : -1;
 }
 
 static void note(const char* call, const char* path, const char* other, const void* data,
@@ -84,9 +103,9 @@ static void note(const char* call, const char* path, const char* other, const vo
 static int open_in(int folder, const char* name, int flags, mode_t mode) {
   char path[PATH_MAX];
   path_of(folder, name, path);
-  if (count(path) != 0) return -1;
   struct stat found;
   const int is_new = (flags & O_CREAT) != 0 && fstatat(folder, name, &found, 0) != 0;
+  if (count(path, is_new ? SPACE | DESCRIPTOR : DESCRIPTOR) != 0) return -1;
   const int file = (int)syscall(SYS_openat, folder, name, flags, mode);
   if (file >= 0 && is_new) note("create", path, "", NULL, 0, 0);
   if (file >= 0 && !is_new && (flags & O_TRUNC) != 0) note("truncate", path, "", NULL, 0, 0);
@@ -121,30 +140,53 @@ OPENAT(openat64)
 ssize_t write(int file, const void* data, size_t size) {
   char path[PATH_MAX];
   path_of(file, NULL, path);
-  if (count(path) != 0) return -1;
+  const ssize_t fitting = room(path, size);
+  if (fitting < 0) return -1;
   const long long offset = is_watched(path) ? (long long)lseek(file, 0, SEEK_CUR) : 0;
-  const ssize_t written = syscall(SYS_write, file, data, size);
+  const ssize_t written = syscall(SYS_write, file, data, (size_t)fitting);
   if (written > 0) note("write", path, "", data, offset, written);
   return written;
 }
 
+ssize_t pwrite64(int file, const void* data, size_t size, off64_t offset) {
+  char path[PATH_MAX];
+  path_of(file, NULL, path);
+  const ssize_t fitting = room(path, size);
+  if (fitting < 0) return -1;
+  const ssize_t written = syscall(SYS_pwrite64, file, data, (size_t)fitting, offset);
+  if (written > 0) note("write", path, "", data, offset, written);
+  return written;
+}
+ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
+  return pwrite64(file, data, size, offset);
+}
+
+int ftruncate64(int file, off64_t size) {
+  char path[PATH_MAX];
+  path_of(file, NULL, path);
+  return count(path, ANYTHING) != 0 ? -1 : (int)syscall(SYS_ftruncate, file, size);
+}
+int ftruncate(int file, off_t size) { return ftruncate64(file, size); }
+
 ssize_t read(int file, void* data, size_t size) {
   char path[PATH_MAX];
   path_of(file, NULL, path);
-  return count(path) != 0 ? -1 : syscall(SYS_read, file, data, size);
+  return count(path, ANYTHING) != 0 ? -1 : syscall(SYS_read, file, data, size);
 }
 
-int fsync(int file) {
+static int force(int file, long call) {
   char path[PATH_MAX];
   path_of(file, NULL, path);
-  if (count(path) != 0) return -1;
-  const int failed = (int)syscall(SYS_fsync, file);
+  if (count(path, ANYTHING) != 0) return -1;
+  const int failed = (int)syscall(call, file);
   if (failed == 0) note("fsync", path, "", NULL, 0, 0);
   return failed;
 }
+int fsync(int file) { return force(file, SYS_fsync); }
+int fdatasync(int file) { return force(file, SYS_fdatasync); }
 
 int mkdir(const char* name, mode_t mode) {
-  if (count(name) != 0) return -1;
+  if (count(name, SPACE) != 0) return -1;
   const int failed = (int)syscall(SYS_mkdirat, AT_FDCWD, name, mode);
   if (failed == 0) note("mkdir", name, "", NULL, 0, 0);
   return failed;
@@ -153,7 +195,7 @@ int mkdir(const char* name, mode_t mode) {
 static int remove_in(int folder, const char* name, int flags) {
   char path[PATH_MAX];
   path_of(folder, name, path);
-  if (count(path) != 0) return -1;
+  if (count(path, ANYTHING) != 0) return -1;
   const int failed = (int)syscall(SYS_unlinkat, folder, name, flags);
   if (failed == 0) note("unlink", path, "", NULL, 0, 0);
   return failed;
@@ -164,7 +206,7 @@ int rmdir(const char* name) { return remove_in(AT_FDCWD, name, AT_REMOVEDIR); }
 int unlinkat(int folder, const char* name, int flags) { return remove_in(folder, name, flags); }
 
 static int rename_in(const char* from, const char* to, unsigned flags) {
-  if (count(from) != 0) return -1;
+  if (count(from, ANYTHING) != 0) return -1;
   const int failed = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
   if (failed == 0) note(flags == 0 ? "rename" : "exchange", from, to, NULL, 0, 0);
   return failed;

@@ -8,10 +8,8 @@ FOLDER/result.json the calls that were let fail, and after each of them what the
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,14 +17,13 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
+from tests.unit.disk.watched_disk import watched
 from tfhybrid.checkpoint import CheckpointManager, dense, steps
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError
 
 SAVES = 5
-
-_calls = ctypes.CDLL(None)
 
 
 class Job:
@@ -62,18 +59,6 @@ class Job:
         tables = dense.saved_tables_of(self.model).values()
         weights = [np.asarray(v).tolist() for v in dense.variables_of(self.model)]
         return [[table.digest() for table in tables], [table.version for table in tables], weights]
-
-
-def watched(
-    directory: Path, work: Callable[[], object], failing: int = 0, journal: str = ""
-) -> int:
-    """Runs some work on a watched disk; returns how many calls it made."""
-    _calls.disk_calls_watch(str(directory).encode(), ctypes.c_long(failing), journal.encode())
-    try:
-        work()
-    finally:
-        made = _calls.disk_calls_stop()
-    return made
 
 
 def sound_steps(directory: Path) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,31 +11,14 @@ import pytest
 
 from tests.unit.disk import crash_states
 from tests.unit.disk.saving_job import SAVES, sound_steps
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+from tests.unit.disk.watched_disk import HERE, preloaded
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory) -> Path:
     """What saving_job.py leaves, in its folder."""
     folder = tmp_path_factory.mktemp("disk")
-    library = folder / "disk_calls.so"
-    source = HERE / "disk_calls.c"
-    compile_it = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        "-O1",
-        "-Wall",
-        "-Werror",
-        source,
-        "-o",
-        library,
-        "-ldl",
-    ]
-    subprocess.run(compile_it, check=True)
-    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
+    env = preloaded(folder)
     subprocess.run([sys.executable, HERE / "saving_job.py", folder], env=env, check=True)
     return folder
 

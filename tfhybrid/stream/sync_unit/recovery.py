@@ -64,6 +64,9 @@ def load_newest(folder: Path, journal: Queue, load: Load) -> tuple[WeightBase, W
             loaded = base, load(base, files)
             break
         except (CorruptFileError, CheckpointError, FileNotFoundError) as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+                raise cause from None  # such as no descriptors: the base may be whole
             damaged.append((path, error))
     if damaged and loaded is None and not _creates_weights(journal):
         raise damaged[0][1]
