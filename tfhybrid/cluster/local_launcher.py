@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ from tfhybrid.cluster.processors import processors_of
 from tfhybrid.cluster.watched_process import WatchedProcess
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import StoreError
+
+_log = logging.getLogger("tfhybrid.cluster")
 
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0
@@ -85,8 +88,7 @@ class Supervisor:
         After an error they run until this thread ends.
 
         Raises:
-            OSError: A process cannot be started, or a file of the directory cannot be read or
-                written.
+            OSError: `plan.json` cannot be read.
             ConfigError: An added process needs more processors than there are, or a NUMA node that
                 does not exist.
             CorruptFileError: `plan.json` is damaged.
@@ -119,7 +121,10 @@ class Supervisor:
         states = {
             each.process.name: {"pid": each.pid, "starts": each.starts} for each in self._watched
         }
-        write_whole(self._file, json.dumps(states).encode())
+        try:
+            write_whole(self._file, json.dumps(states).encode())
+        except OSError as error:  # it only informs; the next change writes it again
+            _log.error("%s could not be written, the processes go on: %s", self._file, error)
         self._callback(states)
 
     def _done(self) -> bool:
@@ -230,7 +235,7 @@ def run(
 
     Raises:
         StoreError: Another supervisor runs in the directory.
-        OSError: A process cannot be started, or a file of the directory cannot be read or written.
+        OSError: `lock` cannot be written, or `plan.json` cannot be read.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
         CorruptFileError: `plan.json` is damaged.
@@ -266,7 +271,7 @@ def main() -> None:
 
     Raises:
         StoreError: Another supervisor runs in the folder.
-        OSError: A process cannot be started, or a file of the folder cannot be read or written.
+        OSError: `lock` cannot be written, or `plan.json` cannot be read.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
         CorruptFileError: `plan.json` is damaged.

@@ -52,11 +52,11 @@ class WatchedProcess:
     def look(self) -> bool:
         """Starts the process if it does not run, 0.5 s after its last end; never waits.
 
+        If it cannot be started, for example without file descriptors, the error is logged, and the
+        start is tried again 0.5 s later.
+
         Returns:
             True if the process was started, or was seen to have ended.
-
-        Raises:
-            OSError: The process cannot be started.
         """
         if self.done:
             return False
@@ -71,16 +71,12 @@ class WatchedProcess:
             return True
         if self._died_at and time.monotonic() < self._died_at + _AGAIN_SECONDS:
             return False
-        bound = (sys.executable, "-I", bound_process.__file__, str(os.getpid()), self._processors)
-        with self._log.open("ab") as log:
-            self._running = subprocess.Popen(
-                (*bound, *self.process.command),
-                env=environment_of_child(self.process.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        try:
+            self._running = self._started()
+        except OSError as error:
+            _log.error("%s cannot be started, trying again: %s", self.process.name, error)
+            self._died_at = time.monotonic()
+            return False
         self.starts += 1
         return True
 
@@ -102,3 +98,15 @@ class WatchedProcess:
         except subprocess.TimeoutExpired:
             self._running.kill()
             self._running.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        bound = (sys.executable, "-I", bound_process.__file__, str(os.getpid()), self._processors)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                (*bound, *self.process.command),
+                env=environment_of_child(self.process.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
