@@ -81,13 +81,29 @@ class DeathFile:
 
     def _read(self) -> list[Deaths]:
         try:
-            entries, _ = checked_json.read(self._path)
-            return [_deaths_of(**entry) for entry in entries]
+            return read(self._path)
         except FileNotFoundError:
             return []
-        except (CorruptFileError, OSError, ValueError, TypeError) as error:
+        except (CorruptFileError, OSError) as error:
             _log.error("Deaths of trainers are counted from 0 again: %s", error)
             return []
+
+
+def read(path: Path) -> list[Deaths]:
+    """Returns the rows in a provider's file under which trainers have died.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        CorruptFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    entries, _ = checked_json.read(path)
+    try:
+        return [_deaths_of(**entry) for entry in entries]
+    except TypeError as error:
+        raise CorruptFileError(f"{path} does not list deaths: {error!r}") from error
 
 
 def _deaths_of(

@@ -164,7 +164,11 @@ class LogQueue(Queue):
         if self._tail is not None:
             return self._tail.offset
         segments = self._segments()
-        return self._scanned(segments[-1]).offset if segments else 0
+        if not segments:
+            return 0
+        reader = self._scanned(segments[-1])
+        self._check_torn(segments[-1], reader, None)
+        return reader.offset
 
     def forget_before(self, offset: int) -> None:
         """Removes the files whose records all lie before an offset, but never the newest one.
@@ -244,7 +248,7 @@ class LogQueue(Queue):
             ends = reader.offset == following
         else:
             ends = self._at_end(reader) if self._tail is not None else reader.ends_here()
-        if not ends:
+        if not ends and not reader.is_whole():  # else its writer has just finished it
             raise CorruptFileError(
                 f"{log_segment.path_of(self._folder, first)} is damaged at byte {reader.byte}, "
                 f"where record {reader.offset} was expected"

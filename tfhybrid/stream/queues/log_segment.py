@@ -146,6 +146,10 @@ class SegmentReader:
         self.offset += 1
         return record
 
+    def is_whole(self) -> bool:
+        """Returns whether the record at `offset` is complete and undamaged; does not advance."""
+        return SegmentReader(self.file, self._path, self.offset, self.byte).next() is not None
+
     def ends_here(self) -> bool:
         """Returns whether the rest of the file is empty or one torn record.
 

@@ -167,6 +167,24 @@ def test_a_damaged_record_before_others_stops_readers_and_writer(tmp_path: Path)
         queue_contract.read_all(LogQueue(tmp_path / "q", write=True))
 
 
+def test_a_reader_knows_no_end_behind_a_damaged_record(tmp_path: Path):
+    LogQueue(tmp_path / "q", write=True).append(_records(0, 1, 2))
+    (file,) = _segments(tmp_path / "q")
+    content = file.read_bytes()
+    damaged = content.index(b"record 0")
+    file.write_bytes(content[:damaged] + b"R" + content[damaged + 1 :])
+    with pytest.raises(CorruptFileError, match="is damaged at byte 24, where record 0"):
+        LogQueue(tmp_path / "q").end()
+
+
+def test_a_record_that_its_writer_finishes_meanwhile_is_not_damaged(tmp_path: Path):
+    LogQueue(tmp_path / "q", write=True).append(_records(0, 1, 2))
+    queue = LogQueue(tmp_path / "q")
+    reader = queue._reader(0)  # which has seen a part of record 0
+    queue._check_torn(0, reader, None)
+    assert reader.next() == _records(0)[0]
+
+
 def test_retention_passed_the_position(tmp_path: Path):
     queue = LogQueue(tmp_path / "q", write=True, segment_bytes=100, retention_bytes=250)
     for i in range(50):
