@@ -49,6 +49,15 @@ class Site:
         thread.start()
         return server, thread
 
+    def restart_provider(self) -> None:
+        """Replaces the provider by a new one at the same address."""
+        server, thread = self._servers.pop()
+        server.stop()
+        thread.join()
+        self.provider.close()
+        self.provider = self.settings.open_provider()
+        self._servers.append(self._serve(self.settings.provider, served(self.provider)))
+
     def put(self, rows: int, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         found = [
