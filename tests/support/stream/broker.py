@@ -26,7 +26,10 @@ class Broker:
         self._script("start", str(self._folder), str(self._port))
 
     def kill(self) -> None:
-        os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+        self.send(signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(int((self._folder / "pid").read_text()), number)
 
     def stop(self) -> None:
         self._script("stop", str(self._folder))

@@ -21,7 +21,7 @@ from tfhybrid.rpc import messages
 @pytest.fixture
 def running(tmp_path: Path, shm_directory: Path) -> Iterator[Running]:
     config = tmp_path / "stream.yaml"
-    counting = {"count": 1, "command": [*COUNTING, str(config)]}
+    counting = {"count": 2, "command": [*COUNTING, str(config)]}
     running = Running(write_config(tmp_path, shm_directory, counting=counting))
     yield running
     running.kill()
@@ -62,3 +62,16 @@ def test_who_waits_for_a_stopped_process_says_so_and_top_answers(
     assert f"Waited 0.5 s {waits}" in caplog.text
     assert f"Waited 1 s {waits}" in caplog.text
     assert f"Waited 1.5 s {waits}" not in caplog.text  # 2 s, 4 s, ...
+
+
+def test_rows_of_a_stopped_trainer_go_to_another_and_count_once(running: Running) -> None:
+    running.feed(range(50))
+    until(lambda: bool(running.counts(50).sum() == 50))
+    with stopped(running, "counting-0"):  # maybe with a lease
+        running.feed(range(50, 150))
+        until(lambda: bool(running.counts(150).sum() == 150), seconds=40)
+    running.feed(range(150, 200))
+    until(lambda: bool(running.counts(200).sum() == 200), seconds=40)
+    assert set(running.counts(200)) == {1.0}
+    (account,) = running.stop()[-1]["audit"]
+    assert (account["trained"], account["missing"]) == (200, 0)
