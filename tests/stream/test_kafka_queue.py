@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -75,6 +76,29 @@ def test_a_killed_broker_loses_nothing(broker: Broker):
     for i in range(20, 25):
         queue.append([Record(b"%d" % i)])
     assert [r.payload for r in queue_contract.read_all(queue)] == [b"%d" % i for i in range(25)]
+
+
+@pytest.mark.timeout(300)
+def test_a_stopped_broker_is_named_and_what_was_sent_is_stored_once(broker: Broker, tmp_path: Path):
+    queue = KafkaQueue(broker.servers, "stopped", write=True, timeout_seconds=10)
+    writer = NumberedWriter(queue, tmp_path / "numbers.json")
+    sent = [Numbered("web", number, Record(b"%d" % number)) for number in range(6)]
+    writer.append(sent[:3])
+    broker.send(signal.SIGSTOP)
+    try:
+        with pytest.raises(StreamError, match=f"the queue stopped/0 at {broker.servers}"):
+            writer.append(sent)
+    finally:
+        broker.send(signal.SIGCONT)
+    until = time.monotonic() + 120
+    while True:  # as a producer does
+        try:
+            writer.append(sent)
+            break
+        except StreamError:
+            assert time.monotonic() < until
+    assert [r.payload for r in queue_contract.read_all(queue)] == [b"%d" % i for i in range(6)]
+    writer.close()
 
 
 def test_retention_passed_the_position(broker: Broker):
