@@ -242,7 +242,7 @@ class Reader:
         chain = [*newest.chain, ChainMember(pointer.number, pointer.crc, newest.bytes)]
         first = self._first_missing(chain)
         if first is None:
-            self._count_gap(pointer)
+            self._count_gap(pointer, chain[0])
             first = 0
         publications = [
             newest if member.number == pointer.number else self._manifest(member)
@@ -275,11 +275,12 @@ class Reader:
         mine = self._has[0][:2]
         return next((i + 1 for i, it in enumerate(chain[:-1]) if it[:2] == mine), None)
 
-    def _count_gap(self, pointer: Pointer) -> None:
-        """Counts a base that must be loaded though the incarnation is the same: a missed delta."""
+    def _count_gap(self, pointer: Pointer, base: ChainMember) -> None:
+        """Counts a missed delta: a base that must be loaded and does not follow what is served."""
         if self._has is None or pointer.held or self._has[0].held:
             return
-        if pointer.incarnation == self._has[0].incarnation:
+        served = self._has[0]
+        if pointer.incarnation == served.incarnation and base.number != served.number + 1:
             self.gaps += 1
             metrics.note(metrics.READER_GAPS, self.gaps, self.name)
 

@@ -85,10 +85,13 @@ def test_a_delta_has_what_changed_and_no_more(sites):
 
 def test_bases_come_when_a_chain_is_long_and_old_ones_go(sites):
     site = sites(deltas=2, keep=2)
-    kinds = []
+    follower, kinds = site.reader(), []
     for number in range(10):
         site.train(number)
         kinds.append(site.publish().is_base)
+        follower.refresh()
+    assert follower.gaps == 0  # a new base is no missed delta
+    follower.close()
     assert kinds == ([True, False, False] * 4)[:10]
     assert files.numbers(site.publications) == [7, 8, 9, 10]
     reader = site.reader()
