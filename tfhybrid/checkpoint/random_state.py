@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfhybrid.errors import CheckpointError
 
+_MAX_WORD = 2**32 - 1
 _NAMES = ("random/python", "random/numpy", "random/tensorflow")
 
 
@@ -88,12 +89,17 @@ class RandomState:
             gauss = float(python[-2]) if python[-1] else None
             words = tuple(int(word) for word in python[:-2])
             of_python = (random.getstate()[0], words, gauss)
-            key, (position, has_gauss, kept) = numpy[:-3].astype(np.uint32), numpy[-3:]
+            words_of_numpy, (position, has_gauss, kept) = numpy[:-3], numpy[-3:]
+            if not np.all((words_of_numpy >= 0) & (words_of_numpy <= _MAX_WORD)):
+                raise ValueError("NumPy's generator has words of 32 bits")
+            if not 0 <= position <= len(words_of_numpy):  # NumPy checks nothing
+                raise ValueError(f"NumPy's generator has no position {position}")
+            key = words_of_numpy.astype(np.uint32)
             of_numpy = ("MT19937", key, int(position), int(has_gauss), float(kept))
             random.Random().setstate(of_python)
             np.random.RandomState().set_state(of_numpy)
             generator = tf.random.Generator.from_state(tensorflow[1:], int(tensorflow[0]))
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
             raise CheckpointError(
                 f"The state of the random generators is damaged: {error!r}"
             ) from error

@@ -34,6 +34,11 @@ def test_generators_go_on_where_they_were():
     [
         lambda arrays: arrays.pop("random/numpy"),
         lambda arrays: arrays.update({"random/python": np.zeros(3)}),
+        *(
+            lambda arrays, name=name, value=value: arrays[name].fill(value)
+            for name in ("random/python", "random/numpy")
+            for value in (np.nan, np.inf, -1.0, 1e300)
+        ),
         lambda arrays: arrays.update({"random/tensorflow": np.zeros(0, np.int64)}),
     ],
 )
