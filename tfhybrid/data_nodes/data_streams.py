@@ -14,7 +14,7 @@ from tfhybrid.data_nodes.dense_half import to_arrays
 from tfhybrid.data_nodes.elements import Leaf, flatten
 from tfhybrid.data_nodes.grouping import LABEL, by_label
 from tfhybrid.data_nodes.key_links import BatchId, KeyLinks, SentKeys
-from tfhybrid.data_nodes.splitting import Declared, split
+from tfhybrid.data_nodes.splitting import Declared, digest_of, split
 from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
 
 BY_BATCH, BY_FILE = "batch", "file"
@@ -94,6 +94,8 @@ class OpenedEpoch:
         staleness: Maximum number of updates that the rows may lack.
         epoch: Epoch, from 0.
         number: Number of the first batch to send, among those of this data node.
+        before: Digest of the batch before it, which must be the same as when it was sent. Default:
+            empty, the trainer has not received that batch in this epoch.
     """
 
     reading: Reading
@@ -107,6 +109,7 @@ class OpenedEpoch:
     staleness: int
     epoch: int
     number: int
+    before: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +220,7 @@ class DataStream:
 
         Raises:
             ConfigError: The script has no such function.
-            DataError: The function failed.
+            DataError: The function failed, or the data set has another batch than before.
             StoreError: An owner of keys cannot be reached.
         """
         dataset = self._dataset_of(opened.reading)
@@ -229,7 +232,12 @@ class DataStream:
             elements = iter(dataset)
             self._begun += 1
         self._number = opened.number
-        self._elements = itertools.islice(opened.reading.part(elements), self._number, None)
+        checked = int(bool(opened.before))
+        self._elements = itertools.islice(
+            opened.reading.part(elements), self._number - checked, None
+        )
+        if checked:
+            self._check_same(opened)
 
     @remote
     def follow(self, owners: Sequence[tuple[str, tuple[str, int]]]) -> None:
@@ -308,6 +316,20 @@ class DataStream:
             self.close()
             self._owners = self._connect(opened)
         self._opened = opened
+
+    def _check_same(self, opened: OpenedEpoch) -> None:
+        """Reads the batch before the first one to send; raises `DataError` if it has changed."""
+        element = self._read()
+        if element is not None:
+            structure, tensors = flatten(element)
+            digest = digest_of(structure, [Leaf.of(tensor) for tensor in tensors])
+        if element is None or digest != opened.before:
+            raise DataError(
+                f"{opened.reading.function} must return the same batches again after a data node "
+                f"was restarted. Received: another batch {opened.number - 1} of epoch "
+                f"{opened.epoch}. Were files of the data set changed, or is it shuffled without a "
+                "seed?"
+            )
 
     def _read(self) -> Any:
         try:

@@ -118,6 +118,7 @@ class Feed:
         self._links: list[Caller | None] = [None] * len(trainer.data)
         self._epoch = request.epoch
         self._answered = [0] * len(trainer.data)  # batches received in this epoch, by data node
+        self._digests = [""] * len(trainer.data)  # of the last of them
         self._pending: collections.deque[_Request] = collections.deque()
         self._size = 0  # bytes of the last batch
         self._declared = Declared({}, {}, 0, 1)
@@ -203,6 +204,7 @@ class Feed:
         self._declared = declared
         nodes, step = len(self._links), self._request.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
+        self._digests = [""] * nodes
         # A lookup waits for the update of the batch before, or for one `staleness` updates older.
         self._holding = Holding(self._request.lag + self._request.staleness)
         self._count = 0
@@ -343,7 +345,9 @@ class Feed:
         """
         if request.answer is None:
             request.answer = self._retried(request.node, lambda: self._received(request))
-            self._answered[request.node] += request.answer.batch is not None
+            if request.answer.batch is not None:
+                self._answered[request.node] += 1
+                self._digests[request.node] = request.answer.batch.digest
         if request.answer.error is not None:
             raise request.answer.error
         return request.answer.batch
@@ -405,6 +409,7 @@ class Feed:
             self._request.staleness,
             self._epoch,
             self._answered[node],
+            self._digests[node],
         )
         self._asked(node, call_to(DataStream.open, opened))
 

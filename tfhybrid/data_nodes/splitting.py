@@ -107,7 +107,7 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         for owner, keys in enumerate(owned):
             if len(keys):
                 keys_of[owner][table] = keys
-    return Split(for_trainer, looked_up.values(), keys_of, _digest(structure, leaves))
+    return Split(for_trainer, looked_up.values(), keys_of, digest_of(structure, leaves))
 
 
 def _check_keys(feature: str, keys: np.ndarray) -> None:
@@ -126,7 +126,13 @@ def _check_keys(feature: str, keys: np.ndarray) -> None:
         )
 
 
-def _digest(structure: Structure, leaves: Sequence[Leaf]) -> str:
+def digest_of(structure: Structure, leaves: Sequence[Leaf]) -> str:
+    """Returns the digest of a batch, in hexadecimal digits.
+
+    Args:
+        structure: Structure of the batch.
+        leaves: Leaves of the batch, with keys.
+    """
     digest = hashlib.blake2b(repr(structure).encode(), digest_size=_DIGEST_BYTES)
     for leaf in leaves:
         for array in leaf.arrays():

@@ -216,6 +216,28 @@ def test_a_trainer_names_the_node_that_sends_something_else(
         feed.close()
 
 
+@pytest.mark.parametrize("changed", ["", "content", "length"])
+def test_a_data_node_that_comes_back_reads_the_same_batches(tmp_path, changed: str) -> None:
+    batches = dataset((0, 1))
+    with split_job(tmp_path / "split", 1, 1, 1) as job:
+        job.make = lambda *_: batches
+        feed = job.feed(0)
+        epoch = feed.epoch(job.declared)
+        received = [next(epoch), next(epoch)]
+        feed.close()  # the data node is restarted
+        if changed == "content":
+            features, labels = batches[1]
+            batches[1] = ({**features, "price": features["price"] + 1}, labels)
+        elif changed:
+            del batches[1:]
+        if changed:
+            with pytest.raises(DataError, match=r"must return the same batches again.*batch 1 of"):
+                list(epoch)
+        else:
+            assert len(received) + len(list(epoch)) == len(batches)
+        feed.close()
+
+
 def test_bytes_into_a_trainer_are_few(tmp_path) -> None:
     """A key handle of the first batch takes a byte, where a key took four or eight."""
     with split_job(tmp_path / "split", 1, 3, 1) as job:

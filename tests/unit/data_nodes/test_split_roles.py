@@ -141,7 +141,8 @@ def test_another_content_under_the_same_id_is_refused(tmp_path: Path) -> None:
 
         def make(_: str, shard: tuple[int, int], __: dict) -> list:
             read.append(shard)
-            return dataset(shard if len(read) < 2 else (5, 9))
+            changed = [] if len(read) < 2 else dataset((5, 9))[1:]
+            return [*dataset(shard)[:1], *(changed or dataset(shard)[1:])]
 
         job.make = make
         feed = job.feed(0)
