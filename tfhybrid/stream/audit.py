@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence, Set
 from contextlib import closing
 
@@ -11,9 +12,9 @@ import numpy as np
 from tfhybrid.stream.provider import set_aside
 from tfhybrid.stream.queues import dead_letters, rows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
-from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.stream_files import StreamFiles
+from tfhybrid.stream.stream_queues import StreamQueues
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
 from tfhybrid.stream.sync_unit.recovery import checked_lines
@@ -80,11 +81,12 @@ def audit(settings: StreamSettings) -> list[QueueAccount]:
     listed = {key for _, _, key in letters if key is not None}
     aside = set_aside.read(files.set_aside)
     accounts = []
+    queues = StreamQueues(settings.queues, settings.folder)
     for model, names in models.items():
         ledger = ledgers[model]
-        for name in names:
+        for name in itertools.chain.from_iterable(map(queues.names, names)):
             spans = [each.range for each in aside if (each.model, each.queue) == (model, name)]
-            with closing(open_queue(settings.queue_address(name))) as queue:
+            with closing(queues.open(name)) as queue:
                 counts = _counts(
                     queue, settings.row_columns, ledger.applied.get(name), spans, listed
                 )

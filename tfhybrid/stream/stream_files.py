@@ -17,6 +17,7 @@ class StreamFiles:
         bad_rows: File of the provider with bad rows.
         set_aside: File of the provider with the leases that were set aside.
         deaths: File of the provider with the rows under which trainers have died.
+        topics: File of the provider with the ids of topics that other programs write.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -25,6 +26,7 @@ class StreamFiles:
         self.bad_rows = self._folder / "bad-rows.jsonl"
         self.set_aside = self._folder / "set-aside.json"
         self.deaths = self._folder / "deaths.json"
+        self.topics = self._folder / "topics.json"
 
     def queue(self, name: str) -> Path:
         """Returns the folder of a queue that has no address of its own."""

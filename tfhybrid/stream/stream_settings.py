@@ -27,14 +27,16 @@ from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
+from tfhybrid.stream.provider.topic_ids import TopicIds
 from tfhybrid.stream.queues.dead_letters import DeadLetters
-from tfhybrid.stream.queues.numbered_writer import NumberedWriter
+from tfhybrid.stream.queues.numbered_writer import ForeignWriters, NumberedWriter
 from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommitter
-from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.stream_files import StreamFiles
+from tfhybrid.stream.stream_queues import StreamQueues
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 from tfhybrid.stream.sync_unit.target_model import TargetModel
@@ -53,7 +55,8 @@ class StreamSettings:
         columns: Type of each column, as Arrow names it. A `?` after the type allows nulls. Instead
             of the type, a mapping with `type` and fields of `tfhybrid.data.Column`.
         routes: Fields of `Routes`.
-        queues: Address of each queue, as in `open_queue`. Default a directory in `folder`.
+        queues: Address of each queue, as in `open_queue`, or fields of `KafkaPlace`, for example
+            for a topic that other programs write. Default a directory in `folder`.
         lease: Fields of `LeaseLength`. Default its defaults.
         expires_seconds: Lifetime of a lease that is not renewed, in seconds. After it the rows are
             leased again. Default 60.
@@ -91,7 +94,7 @@ class StreamSettings:
     token_file: str
     columns: Mapping[str, str | Mapping[str, Any]]
     routes: Mapping[str, Any]
-    queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    queues: Mapping[str, str | Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     lease: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     expires_seconds: float = 60.0
     staleness: int | None = None
@@ -141,7 +144,7 @@ class StreamSettings:
         fields = file.check(_names(cls), renamed_keys(file.content, most_behind="max_behind"))
         lease = renamed_keys(fields.get("lease", {}), most_rows="max_rows")
         fields["lease"] = file.check(_names(LeaseLength), lease, "lease")
-        file.check(_names(Routes), fields.get("routes", {}), "routes")
+        file.check(_names(Routes)[:-1], fields.get("routes", {}), "routes")
         _check_mappings(file, fields)
         file.check(RIGHTS[:-1], fields.get("rights", {}), "rights")
         for model, rules in fields.get("publish", {}).items():
@@ -149,7 +152,7 @@ class StreamSettings:
         try:
             settings = cls(**fields)
             models = settings.queue_routes.models
-            _check_routes(settings.routes["columns"], settings.schema)
+            _check_routes(settings.queue_routes.columns, settings.schema)
             settings._check_addresses()
             LeaseLength(**settings.lease)
             settings._check_publish(models)
@@ -242,7 +245,9 @@ class StreamSettings:
             ConfigError: It is not valid.
             TypeError: It lacks a field.
         """
-        return Routes(**self.routes)
+        others = tuple(StreamQueues(self.queues, self.folder).others)
+        optional: dict[str, Any] = {"columns": (), "queues": {}} if others else {}
+        return Routes(**{**optional, **self.routes, "others": others})
 
     @property
     def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -282,9 +287,10 @@ class StreamSettings:
         """Returns the address of a queue, which `open_queue` opens. Does not check that it is one.
 
         Args:
-            name: Name of the queue. Without an entry in `queues` it is a folder below `folder`.
+            name: Name of the queue, or of a partition of a topic. Without an entry in `queues` it
+                is a folder below `folder`.
         """
-        return self.queues.get(name, str(StreamFiles(self.folder).queue(name)))
+        return StreamQueues(self.queues, self.folder).address(name)
 
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit, which holds the target models, in this process.
@@ -367,8 +373,10 @@ class StreamSettings:
         The caller closes it.
 
         Raises:
-            StreamError: A queue cannot be opened, or the sync unit does not answer within 120 s.
-            ConfigError: A setting is not valid, or the token file cannot be read.
+            StreamError: A queue cannot be opened, the sync unit does not answer within 120 s, or a
+                topic of others does not exist or was made again (`PositionLostError`).
+            ConfigError: A setting is not valid, the token file cannot be read, or a topic of others
+                has another format.
             NameTakenError: Another process writes a queue.
             CorruptFileError: A queue is damaged.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
@@ -381,23 +389,29 @@ class StreamSettings:
         aside = SetAside(files.set_aside, DeathFile(files.deaths), self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         bounds = {name: StalenessBound(self.staleness) for name in routes.models}
-        queues = {}
-        for name in dict.fromkeys(routes.queues.values()):
-            address = self.queue_address(name)
-            choices = {} if address.startswith("kafka://") else {"fsync": self.fsync}
-            queue = open_queue(address, write=True, **choices)
-            queues[name] = ServedQueue(
+        declared = StreamQueues(self.queues, self.folder)
+
+        def serve(
+            name: str, declared_as: str, writer: NumberedWriter | ForeignWriters
+        ) -> ServedQueue:
+            return ServedQueue(
                 name,
-                NumberedWriter(queue, files.producers(name)),
-                QueueReader(queue, self.row_columns, letters, on_lost=self.on_lost),
-                {model: weights[model] for model, of in routes.models.items() if name in of},
+                writer,
+                QueueReader(writer.queue, self.row_columns, letters, on_lost=self.on_lost),
+                {model: weights[model] for model, of in routes.models.items() if declared_as in of},
                 bounds=bounds,
                 seconds=self.expires_seconds,
                 max_behind=self.max_behind,
                 aside=aside,
             )
+
+        queues = {}
+        for name in dict.fromkeys(routes.queues.values()):
+            queue = declared.open(name, write=True, fsync=self.fsync)
+            queues[name] = serve(name, name, NumberedWriter(queue, files.producers(name)))
+        topics = {name: place.topic() for name, place in declared.others.items()}
         return Provider(
-            queues,
+            ServedQueues(queues, topics, serve, TopicIds(files.topics)),
             self.row_columns,
             routes,
             letters,
@@ -417,12 +431,9 @@ class StreamSettings:
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
         """
         models = self.queue_routes.models
+        declared = StreamQueues(self.queues, self.folder)
         return OffsetCommitter(
-            {
-                name: cast("CommitsOffsets", open_queue(address))
-                for name, address in self.queues.items()
-                if address.startswith("kafka://")  # no monitor watches a directory
-            },
+            {name: cast("CommitsOffsets", declared.open(name)) for name in declared.committed},
             {name: self.remote_model(name, "offsets").saved for name in models},
             self.save_seconds / 10,
         )

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid._remote import remote
-from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
+from tfhybrid.errors import LeaseRefusedError, StreamError
 from tfhybrid.monitoring import metrics
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered
@@ -40,8 +41,8 @@ class Request:
         number: Number of the request. If the answer was lost, the trainer sends the request again
             with the same number, and gets the same lease.
         model: Name of the target model.
-        queue: Name of the queue, or `"own"` for the queue assigned to this trainer, `"any"` for the
-            model's queue with the largest lag, `"next"` for its queues in turn. Default `"any"`.
+        queue: Name of the queue or of a topic; `"own"` for the queue assigned to this trainer,
+            `"any"` for the model's with the largest lag, `"next"` for each in turn. Default "any".
         batch: Rows of a step. Default 1.
         load: Speed and backlog of the trainer. Default unknown.
         steps: Maximum number of steps in the lease. By default it follows from the load.
@@ -152,7 +153,7 @@ class Provider:
 
     def __init__(
         self,
-        queues: Mapping[str, ServedQueue],
+        queues: ServedQueues,
         columns: RowColumns,
         routes: Routes,
         letters: DeadLetters,
@@ -196,7 +197,7 @@ class Provider:
             a queue.
 
         Raises:
-            ConfigError: There is no such queue.
+            ConfigError: There is no such queue, or only other programs write it.
             DataError: There are too many bad rows, or the record has a position and a queue has
                 another record of this number.
             StreamError: A queue could not be written, or its models are too far behind. Send the
@@ -208,7 +209,7 @@ class Provider:
         if queue is None:
             dealt, lost = self._routes.deal(decoded.batch)
         else:
-            self._check_queue(queue)
+            self._queues.check(queue)
             dealt, lost = {queue: decoded.batch}, np.empty(0, np.int64)
         self._letters.add_all(f"producer {producer}", self._routes.letters(number, decoded, lost))
         return sum(
@@ -233,7 +234,7 @@ class Provider:
             ConfigError: There is no such queue.
         """
         if queue is not None:
-            self._check_queue(queue)
+            self._queues.check(queue)
         names = self._queues if queue is None else (queue,)
         stored = [self._queues[name].last(producer) for name in names]
         return max((each for each in stored if each is not None), default=None)
@@ -369,7 +370,7 @@ class Provider:
             LeaseRefusedError: There is no such model.
             StreamError: A queue or the sync unit cannot be reached.
         """
-        for name in self._routes.queues_of(model):
+        for name in self._names(model):
             self._queues[name].leave(model, trainer)
 
     @remote
@@ -383,7 +384,7 @@ class Provider:
             LeaseRefusedError: There is no such model.
             StreamError: A queue cannot be reached.
         """
-        return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
+        return {name: self._queues[name].lag(model) for name in self._names(model)}
 
     @remote
     def retry(self, model: str) -> dict[str, int]:
@@ -395,7 +396,7 @@ class Provider:
         Raises:
             LeaseRefusedError: There is no such model.
         """
-        return {name: self._queues[name].retry(model) for name in self._routes.queues_of(model)}
+        return {name: self._queues[name].retry(model) for name in self._names(model)}
 
     @remote
     def stats(self) -> dict[str, dict[str, float]]:
@@ -425,8 +426,7 @@ class Provider:
     def close(self) -> None:
         """Closes the queues and the file of bad rows. No other method may be called afterwards."""
         with contextlib.closing(self._letters):
-            for queue in self._queues.values():
-                queue.close()
+            self._queues.close()
 
     def _work(self, names: Sequence[str], request: Request, count: int) -> GrantedWork | None:
         """Returns a lease if one can be granted now, else `None`.
@@ -443,7 +443,7 @@ class Provider:
                         self._last[request.trainer] = request.number, name, granted[0].fence
                     return GrantedWork(name, *granted)
             # Leases that have expired in other queues count in the bound on staleness.
-            for name in self._routes.queues_of(request.model):
+            for name in self._names(request.model):
                 self._queues[name].settle(request.model, time.monotonic())
         except StreamError as error:
             if type(error) is not StreamError:
@@ -460,7 +460,7 @@ class Provider:
         return GrantedWork(name, *granted)
 
     def _queues_for(self, request: Request) -> Sequence[str]:
-        names = self._routes.queues_of(request.model)
+        names = self._names(request.model)
         if request.queue in ("any", "next"):
             return names
         name = self._own.get(request.trainer) if request.queue == "own" else request.queue
@@ -469,17 +469,17 @@ class Provider:
                 f"Trainer {request.trainer} requests its own queue, but has none. Add it to `own` "
                 f"in stream.yaml. Received: queues of {sorted(self._own)}"
             )
-        self._queue(request.model, name)
-        return (name,)
+        names = self._queues.names((name,))
+        for each in names:
+            self._queue(request.model, each)
+        return names
 
-    def _check_queue(self, name: str) -> None:
-        if name not in self._queues:
-            raise ConfigError(
-                f"The queue must be one of {sorted(self._queues)}. Received: {name!r}"
-            )
+    def _names(self, model: str) -> tuple[str, ...]:
+        """Returns the names of a model's queues, of a topic those of its partitions."""
+        return self._queues.names(self._routes.queues_of(model))
 
     def _queue(self, model: str, name: str) -> ServedQueue:
-        names = self._routes.queues_of(model)
+        names = self._names(model)
         if name not in names:
             raise LeaseRefusedError(
                 f"Model '{model}' is trained from the queues {list(names)}; request one of them. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,12 @@ class Routes:
         queues: Name of the queue for each value of `columns`. The values of several columns are
             joined by `/`. Keys that are no text, such as 7, are taken as text.
         models: Names of the queues that each target model is trained from, by model; at least one.
+        others: Names of further queues, which other programs write: no row is put into them.
+            `columns` and `queues` may be empty then. Default none.
 
     Raises:
-        ConfigError: There is no column, a value of `queues` can be that of no row, or a model has
-            no queue, or one that is not in `queues`.
+        ConfigError: There is no column, a value of `queues` can be that of no row, or names a queue
+            in `others`, or a model has no queue, or one that is in neither.
 
     Example:
 
@@ -44,6 +46,7 @@ class Routes:
     columns: Sequence[str]
     queues: Mapping[str, str]
     models: Mapping[str, Sequence[str]]
+    others: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.queues, Mapping) or not isinstance(self.models, Mapping):
@@ -52,7 +55,8 @@ class Routes:
                 f"Received: queues={self.queues!r}, models={self.models!r}"
             )
         object.__setattr__(self, "queues", {str(each): to for each, to in self.queues.items()})
-        if not self.columns or isinstance(self.columns, str):
+        needs_columns = bool(self.queues) or not self.others
+        if (needs_columns and not self.columns) or isinstance(self.columns, str):
             raise ConfigError(
                 "routes need a list of at least one column, whose value decides a row's queue. "
                 f"Received: columns={self.columns!r}"
@@ -63,12 +67,18 @@ class Routes:
                 f"The queues of routes are named by one value for each of the columns "
                 f"{list(self.columns)}, joined by `/`. Received: {never}"
             )
+        foreign = sorted(set(self.others) & set(self.queues.values()))
+        if foreign:
+            raise ConfigError(
+                "Only other programs write a queue with `ours: no`, so that no route leads there. "
+                f"Received: routes to {foreign}"
+            )
+        names_of_queues = {*self.queues.values(), *self.others}
         for model, names in self.models.items():
-            unknown = sorted(set(names) - set(self.queues.values()))
-            if unknown or not names:
+            if not names or not names_of_queues.issuperset(names):
                 raise ConfigError(
                     f"The queues of model '{model}' must be among "
-                    f"{sorted(set(self.queues.values()))}, at least one. Received: {list(names)}"
+                    f"{sorted(names_of_queues)}, at least one. Received: {list(names)}"
                 )
 
     def queues_of(self, model: str) -> tuple[str, ...]:
@@ -94,8 +104,14 @@ class Routes:
             no queue, int64.
 
         Raises:
+            ConfigError: Only other programs write the queues.
             KeyError: The batch lacks one of `columns`.
         """
+        if not self.columns:
+            raise ConfigError(
+                "Rows can be put only if `routes` names queues for them. Received: rows for a "
+                f"stream of which other programs write all queues, {sorted(self.others)}"
+            )
         columns = (batch[name].to_pylist() for name in self.columns)
         names = [self.queues.get(_joined(values)) for values in zip(*columns, strict=True)]
         queue_of_row = np.array(names, object)

@@ -8,11 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tfhybrid.errors import ConfigError, LeaseRefusedError, NameTakenError, StreamError
+from tfhybrid.errors import (
+    ConfigError,
+    LeaseRefusedError,
+    NameTakenError,
+    PositionLostError,
+    StreamError,
+)
 from tfhybrid.stream.provider.deaths import Deaths
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
-from tfhybrid.stream.queues.numbered_writer import LastRecord, Numbered, NumberedWriter
+from tfhybrid.stream.queues.numbered_writer import (
+    ForeignWriters,
+    LastRecord,
+    Numbered,
+    NumberedWriter,
+)
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
@@ -26,7 +37,7 @@ class ServedQueue:
 
     Args:
         name: Name of the queue.
-        writer: Writer of the queue. This object closes it.
+        writer: Writer of the queue, or what refuses rows in its place. This object closes it.
         reader: Reader of the same queue.
         weights: Target models that are trained from the queue, by name.
         bounds: Bound on the staleness of each model's updates, which its queues share, by model.
@@ -44,7 +55,7 @@ class ServedQueue:
     def __init__(
         self,
         name: str,
-        writer: NumberedWriter,
+        writer: NumberedWriter | ForeignWriters,
         reader: QueueReader,
         weights: Mapping[str, TargetWeights],
         *,
@@ -62,6 +73,7 @@ class ServedQueue:
         self._max_behind = max_behind
         self._aside = aside
         self._taken = ""  # why this provider must end
+        self._refusal: str | None = None
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
@@ -89,6 +101,7 @@ class ServedQueue:
             Number of records that were new.
 
         Raises:
+            ConfigError: Only other programs write the queue.
             DataError: The queue has another record of this number. No record was appended.
             StreamError: The records could not be appended, or a model is too far behind. Send all
                 of them again later.
@@ -148,7 +161,8 @@ class ServedQueue:
             would exceed the bound on staleness.
 
         Raises:
-            PositionLostError: Retention has removed the rows at the head.
+            PositionLostError: Retention has removed the rows at the head, or the topic was made
+                again.
             DataError: There are too many bad rows.
             StreamError: The queue or the sync unit cannot be reached.
             CorruptFileError: A record is damaged.
@@ -272,6 +286,14 @@ class ServedQueue:
             self._aside.remove(leases)
             return sum(each.rows for each in leases)
 
+    def refuse(self, reason: str) -> None:
+        """Grants no more leases: requests raise `PositionLostError` instead.
+
+        Args:
+            reason: Message of the error.
+        """
+        self._refusal = reason
+
     def check(self) -> None:
         """Checks that no other provider serves the queue now, as far as this one knows.
 
@@ -342,6 +364,8 @@ class ServedQueue:
     def _cut(
         self, begin: QueuePosition, rows: int, limit: QueuePosition | None
     ) -> tuple[QueuePosition, int] | None:
+        if self._refusal is not None:
+            raise PositionLostError(self._refusal)
         taken = self._reader.take(begin, rows, limit)
         return None if taken is None else (taken.end, taken.batch.num_rows)
 

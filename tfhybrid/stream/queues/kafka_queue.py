@@ -1,4 +1,4 @@
-"""A queue stored in one partition of an Apache Kafka topic.
+"""Queues stored in partitions of Apache Kafka topics.
 
 Importing this module raises `UnsupportedError` if confluent-kafka is not installed.
 """
@@ -24,7 +24,10 @@ from tfhybrid.stream.queues.queue import (
     Record,
     Slice,
     StoredRecord,
+    Topic,
+    TopicState,
 )
+from tfhybrid.stream.queues.rows import NO_ROWS
 
 try:
     import confluent_kafka
@@ -150,7 +153,7 @@ class KafkaQueue(Queue):
                     break
                 continue
             at = message.offset()
-            records.append(StoredRecord(at, _record(message)))
+            records.append(StoredRecord(at, self._record(message)))
             self._next = at + 1
         assert self._next is not None
         return Slice(tuple(records), self._next)
@@ -196,6 +199,14 @@ class KafkaQueue(Queue):
             committer.close()
         self._producer = None
         self._consumer.close()
+
+    def _record(self, message: _Message) -> Record:
+        # Headers of other producers may have any bytes.
+        headers = {
+            name: (value or b"").decode(errors="backslashreplace")
+            for name, value in message.headers() or ()
+        }
+        return Record(message.value() or b"", headers)
 
     def _seek(self, offset: int) -> None:
         if self._next != offset:
@@ -291,13 +302,73 @@ def _is_fenced(error: object) -> bool:
     return isinstance(error, confluent_kafka.KafkaException) and error.args[0].code() in codes
 
 
-def _record(message: _Message) -> Record:
-    # Headers of other producers may have any bytes.
-    headers = {
-        name: (value or b"").decode(errors="backslashreplace")
-        for name, value in message.headers() or ()
-    }
-    return Record(message.value() or b"", headers)
+class ForeignPartition(KafkaQueue):
+    """A partition of a topic that other programs write, for reading only. Not thread-safe.
+
+    Keys and headers of its records mean nothing here and are dropped. A record without a value has
+    no rows.
+
+    Args:
+        servers: Addresses of the brokers, `host:port`, separated by commas.
+        topic: Name of the topic.
+        partition: Number of the partition.
+        settings: Additional settings for librdkafka, for example for TLS.
+    """
+
+    def __init__(self, servers: str, topic: str, partition: int, settings: dict[str, Any]) -> None:
+        super().__init__(servers, topic, partition=partition, settings=settings)
+
+    @override
+    def _record(self, message: _Message) -> Record:
+        value = message.value()
+        return Record(NO_ROWS if value is None else value)
+
+
+class KafkaTopic(Topic):
+    """A Kafka topic that other programs write. Thread-safe. Nothing is written to its brokers.
+
+    Args:
+        servers: Addresses of the brokers, `host:port`, separated by commas.
+        topic: Name of the topic.
+        settings: Additional settings for librdkafka, for example for TLS. Default none.
+        timeout_seconds: Maximum time to wait for an answer of the broker, in seconds. Default 30.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        settings: dict[str, Any] | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._servers = servers
+        self._topic = topic
+        self._settings = settings or {}
+        self._timeout = timeout_seconds
+
+    @override
+    def state(self) -> TopicState:
+        settings = {"bootstrap.servers": self._servers, **self._settings}
+        admin = confluent_kafka.admin.AdminClient(settings)
+        topics = confluent_kafka.TopicCollection([self._topic])
+        futures = admin.describe_topics(topics, request_timeout=self._timeout)
+        try:
+            description = futures[self._topic].result()
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise StreamError(
+                    f"Topic {self._topic} must exist at {self._servers}, because `ours: no` says "
+                    f"that others make it. Received: {error}"
+                ) from error
+            raise StreamError(
+                f"Cannot describe the topic {self._topic} at {self._servers}: {error}"
+            ) from error
+        return TopicState(str(description.topic_id), len(description.partitions))
+
+    @override
+    def open(self, partition: int) -> ForeignPartition:
+        return ForeignPartition(self._servers, self._topic, partition, self._settings)
 
 
 def settings_of(text: str) -> tuple[str, str, int]:

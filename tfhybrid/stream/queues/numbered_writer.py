@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tfhybrid.core.checked_object import encoded, without_checksum
 from tfhybrid.core.whole_file import write_whole
-from tfhybrid.errors import CorruptFileError, DataError
+from tfhybrid.errors import ConfigError, CorruptFileError, DataError
 from tfhybrid.stream.queues.queue import Queue, Record
 
 _log = logging.getLogger("tfhybrid.stream")
@@ -187,6 +187,45 @@ class NumberedWriter:
                 "%s could not be written: %s. The next start of the provider reads more records",
                 *(self._snapshot, error),
             )
+
+
+class ForeignWriters:
+    """The writers of a queue into which this stream puts nothing, in the place of its writer.
+
+    Args:
+        name: Name of the queue in `stream.yaml`.
+        queue: Queue open for reading. This object closes it.
+    """
+
+    def __init__(self, name: str, queue: Queue) -> None:
+        self._name = name
+        self.queue = queue
+
+    def append(self, records: Sequence[Numbered]) -> int:
+        """Refuses records.
+
+        Args:
+            records: Records of any producer.
+
+        Raises:
+            ConfigError: Always.
+        """
+        producers = sorted({record.producer for record in records})
+        raise ConfigError(
+            f"Only other programs write the queue {self._name}, because `stream.yaml` says "
+            f"`ours: no`. Put rows into another queue. Received: records of {producers}"
+        )
+
+    def last(self, producer: str) -> None:
+        """Returns `None`: the records of such a queue have no producers and numbers of ours.
+
+        Args:
+            producer: Name of the producer.
+        """
+
+    def close(self) -> None:
+        """Closes the queue."""
+        self.queue.close()
 
 
 def _read(snapshot: Path) -> tuple[int, dict[str, LastRecord]]:

@@ -65,6 +65,36 @@ class Slice:
     next_offset: int
 
 
+class TopicState(NamedTuple):
+    """A topic as its broker describes it.
+
+    Args:
+        id: Id of the topic. A topic that was deleted and made again has another one.
+        partitions: Number of partitions.
+    """
+
+    id: str
+    partitions: int
+
+
+class Topic(Protocol):
+    """A topic that other programs write. Each of its partitions is read as a queue."""
+
+    def state(self) -> TopicState:
+        """Returns the present id and number of partitions.
+
+        Raises:
+            StreamError: The topic does not exist, or the broker cannot be reached.
+        """
+
+    def open(self, partition: int) -> Queue:
+        """Opens a partition for reading. The caller closes it.
+
+        Args:
+            partition: Number of the partition.
+        """
+
+
 class Queue(Protocol):
     """A queue, written by one process and read by any number of processes. Not thread-safe.
 

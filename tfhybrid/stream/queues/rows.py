@@ -22,11 +22,13 @@ from tfhybrid.stream.queues.row_columns import RowColumns
 # Errors that json and pyarrow raise for a malformed payload.
 _BAD = (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError, pa.ArrowException)
 
+NO_ROWS = b"[]"  # payload of a record without rows
 _FORMAT = "format"
 _LINES = "lines"
 # Text between lines that are parsed together. No line can have it, so a line that is malformed
 # cannot make a whole with the next one.
 _BETWEEN = json.dumps(secrets.token_hex(8))
+_REGISTRY_BYTES = 5  # a zero and the number of the schema, before the value
 _LONGEST_INTEGER = 4000  # digits; Python refuses to convert more than 4300
 
 
@@ -87,6 +89,21 @@ def decode(record: Record, columns: RowColumns) -> DecodedRows:
         batch = pa.RecordBatch.from_pylist([], schema=columns.schema)
         bad = BadRow(0, f"{type(error).__name__}: {error}", payload)
         return DecodedRows(batch, np.empty(0, np.int64), 1, (bad,))
+
+
+def other_format(payload: bytes) -> str | None:
+    """Returns why a payload is neither JSON nor Arrow; `None` if it is, even if it is malformed.
+
+    Args:
+        payload: Payload of a record.
+    """
+    if payload.lstrip()[:1] in (b"{", b"["):
+        return None
+    try:
+        pa.ipc.open_stream(payload).close()
+    except _BAD as error:
+        return _other_format(payload, error)
+    return None
 
 
 def _parsed(text: bytes) -> Any:
@@ -175,10 +192,7 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
         with pa.ipc.open_stream(payload) as reader:
             batches, names = [*reader], reader.schema.names
     except (OSError, ValueError) as error:
-        raise ValueError(
-            "Expected JSON objects or an Arrow IPC stream. "
-            f"Received: {shown(payload[:40])} ({error})"
-        ) from error
+        raise ValueError(_other_format(payload, error)) from error
     places = {name: place for place, name in enumerate(names)}
     twice = len(places) < len(names)
     missing = [
@@ -203,6 +217,14 @@ def _from_arrow(payload: bytes, columns: RowColumns) -> DecodedRows:
         lambda declared, number: arrays[columns.names.index(declared.field.name)][number].as_py(),
         payload_of,
     )
+
+
+def _other_format(payload: bytes, error: Exception) -> str:
+    received = f"{shown(payload[:40])} ({error})"
+    if payload[:1] == b"\0" and len(payload) > _REGISTRY_BYTES:
+        number = int.from_bytes(payload[1:_REGISTRY_BYTES], "big")
+        received = f"Avro, Protobuf or JSON of schema {number} of a registry, {received}"
+    return f"Expected JSON objects or an Arrow IPC stream. Received: {received}"
 
 
 def _valid_columns(batch: pa.RecordBatch, places: Sequence[int]) -> list[pa.Array]:

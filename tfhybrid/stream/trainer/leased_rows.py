@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.queues.queue_address import open_queue
+from tfhybrid.stream.queues.queue import Queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.queues.row_columns import RowColumns
 from tfhybrid.stream.weights.lease import Lease
@@ -20,13 +20,14 @@ class LeasedRows:
     the good rows of a lease, and reports the bad ones. Each queue is opened once and stays open.
 
     Args:
-        address_of: Function that returns the address of a queue, by its name.
+        opened: Function that opens a queue for reading, by its name.
         columns: Columns of the rows.
     """
 
-    def __init__(self, address_of: Callable[[str], str], columns: RowColumns) -> None:
-        self._address_of = address_of
+    def __init__(self, opened: Callable[[str], Queue], columns: RowColumns) -> None:
+        self._opened = opened
         self._columns = columns
+        self._queues: dict[str, Queue] = {}
         self._readers: dict[str, QueueReader] = {}
 
     def read(self, queue: str, lease: Lease) -> pa.RecordBatch:
@@ -45,13 +46,13 @@ class LeasedRows:
             UnsupportedError: The queue is in Kafka, and confluent-kafka is not installed.
         """
         if queue not in self._readers:
-            address = self._address_of(queue)
-            self._readers[queue] = QueueReader(open_queue(address), self._columns, None)
+            self._queues[queue] = self._opened(queue)
+            self._readers[queue] = QueueReader(self._queues[queue], self._columns, None)
         taken = self._readers[queue].take(lease.begin, lease.rows, lease.end)
         count = 0 if taken is None else taken.batch.num_rows
         if taken is None or count != lease.rows:
             raise LeaseRefusedError(
                 f"Lease {lease.fence} of queue {queue} has {lease.rows} rows. Received: {count} in "
-                f"{self._address_of(queue)}. That address must be the provider's queue"
+                f"{self._queues[queue].name}. That must be the provider's queue"
             )
         return taken.batch

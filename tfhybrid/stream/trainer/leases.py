@@ -17,6 +17,7 @@ from tfhybrid.monitoring.metrics import STREAM_LAG, Metric, from_dict
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import GrantedWork, Request
+from tfhybrid.stream.stream_queues import StreamQueues
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
 from tfhybrid.stream.weights.model_spec import ModelSpec
@@ -89,7 +90,8 @@ class Leases:
         self.schema = settings.schema
         self.model = model
         self.trainer = trainer or stream_trainer()
-        self._rows = LeasedRows(settings.queue_address, settings.row_columns)
+        queues = StreamQueues(settings.queues, settings.folder)
+        self._rows = LeasedRows(queues.open, settings.row_columns)
         self._provider = settings.remote_provider(self.trainer)
         self.push = push
         self._direct = direct

@@ -26,6 +26,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
@@ -99,7 +100,7 @@ class Site:
                 aside=aside,
                 **served,
             )
-        self.provider = Provider(queues, COLUMNS, ROUTES, letters, **choices)
+        self.provider = Provider(ServedQueues(queues), COLUMNS, ROUTES, letters, **choices)
         return self.provider
 
     def close(self) -> None:
@@ -434,12 +435,12 @@ def test_a_trainer_that_reads_its_leases_itself(site: Site):
     queue = LogQueue(site.folder / "video")
     provider.put("web", 0, _record(range(3)))
     provider.put("web", 1, _record(range(3, 9)))
-    leased = LeasedRows(lambda name: str(site.folder / name), COLUMNS)
+    leased = LeasedRows(lambda name: LogQueue(site.folder / name), COLUMNS)
     for number in range(3):
         work = provider.lease(_request(number))
         assert leased.read(work.queue, work.lease).equals(work.batch)
     assert queue.end() == 2
     provider.put("web", 2, _record(range(2), "news"))
-    elsewhere = LeasedRows(lambda _: str(site.folder / "news"), COLUMNS)
+    elsewhere = LeasedRows(lambda _: LogQueue(site.folder / "news"), COLUMNS)
     with pytest.raises(LeaseRefusedError, match=r"has 4 rows. Received: 2 in .*news"):
         elsewhere.read("video", dataclasses.replace(work.lease, rows=4, begin=QueuePosition(0, 0)))

@@ -22,6 +22,7 @@ from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
@@ -74,7 +75,8 @@ def _provider(
         aside=SetAside(folder / "set-aside.json", DeathFile(folder / "deaths.json")),
     )
     length = length or LeaseLength(rows=8)
-    provider = Provider({"clicks": served}, RowColumns.of(SCHEMA), ROUTES, letters, length=length)
+    queues = ServedQueues({"clicks": served})
+    provider = Provider(queues, RowColumns.of(SCHEMA), ROUTES, letters, length=length)
     random = np.random.default_rng(1)
     items = random.integers(0, ITEMS, count)
     labels = (items + random.integers(0, 9, count)) % 2

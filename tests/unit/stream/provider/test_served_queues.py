@@ -1,0 +1,202 @@
+"""A topic that other programs write is trained from all its partitions, and never written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.stream.counting_trainer import SPEC, update_of
+from tests.support.stream.folder_topic import FolderTopic
+from tfhybrid.errors import ConfigError, PositionLostError, StreamError
+from tfhybrid.stream.provider.lease_book import StalenessBound
+from tfhybrid.stream.provider.lease_length import LeaseLength
+from tfhybrid.stream.provider.provider import Provider, Request
+from tfhybrid.stream.provider.routes import Routes
+from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queues import ServedQueues
+from tfhybrid.stream.provider.set_aside import SetAside
+from tfhybrid.stream.provider.topic_ids import TopicIds
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.numbered_writer import ForeignWriters
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.stream.sync_unit.target_model import TargetModel
+
+COLUMNS = RowColumns.read({"item": "int64"})
+ROUTES = Routes((), {}, {"ads": ["clicks"]}, others=["clicks"])
+AVRO = b"\0\0\0\0\x2a\x0e"  # schema 42, and an Avro long
+
+
+class Site:
+    """A model, and providers one after another, of one topic."""
+
+    def __init__(self, folder: Path, memory: Path, partitions: int = 4) -> None:
+        self.folder = folder
+        self.topic = FolderTopic(folder / "topic", partitions)
+        self.model = TargetModel("ads", folder / "ads", memory, fsync="never")
+        self.model.open(SPEC, [])
+        self.provider: Provider | None = None
+        self._number = 0
+
+    def start(self, seconds: float = 60.0) -> Provider:
+        if self.provider is not None:
+            self.provider.close()
+            self.provider = None
+        letters = DeadLetters(self.folder / "bad.jsonl", limit=100)
+        bounds = {"ads": StalenessBound()}
+        aside = SetAside(self.folder / "set-aside.json")
+
+        def serve(name: str, declared_as: str, writers: ForeignWriters) -> ServedQueue:
+            assert declared_as == "clicks"
+            reader = QueueReader(writers.queue, COLUMNS, letters)
+            weights = {"ads": self.model}
+            return ServedQueue(
+                name, writers, reader, weights, bounds=bounds, seconds=60.0, aside=aside
+            )
+
+        ids = TopicIds(self.folder / "topics.json")
+        queues = ServedQueues({}, {"clicks": self.topic}, serve, ids, seconds=seconds)
+        length = LeaseLength(rows=2)
+        self.provider = Provider(queues, COLUMNS, ROUTES, letters, length=length)
+        return self.provider
+
+    def train(self, queue: str = "any") -> str | None:
+        """Trains a lease; returns the name of its queue."""
+        assert self.provider is not None
+        self._number += 1
+        work = self.provider.lease(Request("t", self._number, "ads", queue))
+        if work is None:
+            return None
+        self.model.apply(update_of(work, "ads", "t"))
+        self.provider.finish("ads", work.queue, work.lease.fence)
+        return work.queue
+
+    def counts(self, items: int) -> list[float]:
+        return self.model.read({"item": np.arange(items)})[0]["item"][:, 0].tolist()
+
+    def close(self) -> None:
+        if self.provider is not None:
+            self.provider.close()
+        self.model.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, shm_directory: Path) -> Iterator[Site]:
+    site = Site(tmp_path, shm_directory)
+    yield site
+    site.close()
+
+
+def test_all_partitions_are_trained_once(site: Site):
+    for partition in range(4):
+        site.topic.write_items(partition, *range(partition * 5, partition * 5 + 5))
+    provider = site.start()
+    assert provider.lag("ads") == {f"clicks/{number}": 5 for number in range(4)}
+    assert site.train("clicks/2") == "clicks/2"
+    assert site.train("clicks") in provider.lag("ads")
+    provider = site.start()  # a new one, of the same topic
+    while site.train() is not None:
+        pass
+    assert site.counts(20) == [1.0] * 20
+    assert sum(provider.lag("ads").values()) == 0
+    assert not provider.has_rows(Request("t", 0, "ads"))
+
+
+def test_rows_cannot_be_put(site: Site):
+    provider = site.start()
+    record = Record(b'{"item": 1}')
+    with pytest.raises(ConfigError, match="Only other programs write the queue clicks/1"):
+        provider.put("web", 0, record, queue="clicks/1")
+    with pytest.raises(ConfigError, match=r"other programs write all queues, \['clicks'\]"):
+        provider.put("web", 0, record)
+    assert provider.last_record("web") is None
+    assert sum(provider.lag("ads").values()) == 0
+
+
+def test_a_record_without_value_is_no_row(site: Site):
+    site.topic.write(0, rows.NO_ROWS, b'{"item": 0}', rows.NO_ROWS, rows.NO_ROWS)
+    provider = site.start()
+    while site.train() is not None:
+        pass
+    assert site.counts(1) == [1.0]
+    assert provider.lag("ads")["clicks/0"] == 0
+    assert provider.stats()["stream_bad_rows"] == {"": 0.0}
+
+
+def test_another_format_is_refused_by_name(site: Site):
+    site.topic.write(3, rows.NO_ROWS, AVRO, AVRO)
+    reason = "Queue clicks cannot be trained.*/3 .*Avro, Protobuf or JSON of schema 42"
+    for _ in range(2):  # and again
+        with pytest.raises(ConfigError, match=reason):
+            site.start()
+
+
+def test_a_record_of_another_format_is_one_bad_row(site: Site):
+    site.topic.write_items(0, 0)
+    provider = site.start()
+    site.topic.write(0, AVRO, b'{"item": 1}')
+    while site.train() is not None:
+        pass
+    assert site.counts(2) == [1.0, 1.0]
+    assert provider.stats()["stream_bad_rows"] == {"": 1.0}
+    assert "schema 42 of a registry" in (site.folder / "bad.jsonl").read_text()
+
+
+def test_added_partitions_are_found(site: Site):
+    provider = site.start(seconds=0.01)
+    site.topic.add_partition()
+    site.topic.write_items(4, 0, 1, 2)
+    until = time.monotonic() + 60
+    while "clicks/4" not in provider.lag("ads"):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert [site.train() for _ in range(3)] == ["clicks/4", "clicks/4", None]
+    assert site.counts(3) == [1.0] * 3
+
+
+def test_a_topic_that_was_made_again_is_refused(site: Site):
+    site.topic.write_items(0, 0, 1, 2)
+    site.start(seconds=0.01)
+    assert site.train() == "clicks/0"
+    site.topic.id = "second"
+    assert "was deleted and made again" in _refusal(site)
+    with pytest.raises(PositionLostError, match=r"must be first.*Received: second"):
+        site.start()
+    site.topic.id = "first"
+    site.start()
+    assert site.train() == "clicks/0"
+
+
+def _refusal(site: Site) -> str:
+    """Returns the error of the provider's requests, which comes once it has looked at the topic."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            site.provider.has_rows(Request("t", 0, "ads"))
+        except PositionLostError as error:
+            return str(error)
+    pytest.fail("No request was refused")
+
+
+def test_a_damaged_file_of_ids(site: Site, caplog: pytest.LogCaptureFixture):
+    site.start()
+    ids = site.folder / "topics.json"
+    ids.write_bytes(ids.read_bytes()[:-2] + b"x}")
+    site.topic.id = "second"
+    site.start()
+    assert "Topics count as those that were trained" in caplog.text
+    assert (site.folder / "damaged-topics.json").exists()
+    assert TopicIds(ids).knows("clicks")
+
+
+def test_a_topic_that_does_not_exist(tmp_path: Path, shm_directory: Path):
+    site = Site(tmp_path, shm_directory, partitions=0)
+    with pytest.raises(StreamError, match="does not exist"):
+        site.start()
+    site.close()
