@@ -9,7 +9,21 @@ from typing_extensions import override
 
 from tfhybrid.errors import StreamError
 from tfhybrid.stream.queues.log_queue import LogQueue
-from tfhybrid.stream.queues.queue import Queue, Record, Topic, TopicState
+from tfhybrid.stream.queues.queue import Queue, Record, Slice, Topic, TopicState
+
+
+class CompactedQueue(LogQueue):
+    """A directory from which records vanish while it is read."""
+
+    def __init__(self, folder: Path, removed: set[int]) -> None:
+        super().__init__(folder)
+        self._removed = removed
+
+    @override
+    def read(self, offset: int, *, max_records: int = 1000, wait_seconds: float = 0.0) -> Slice:
+        chunk = super().read(offset, max_records=max_records, wait_seconds=wait_seconds)
+        records = [each for each in chunk.records if each.offset not in self._removed]
+        return Slice(tuple(records), chunk.next_offset)
 
 
 class FolderTopic(Topic):
@@ -17,6 +31,7 @@ class FolderTopic(Topic):
 
     def __init__(self, folder: Path, partitions: int) -> None:
         self.id = "first"
+        self.removed: set[int] = set()  # offsets in each partition, by compaction
         self._folder = folder
         self._writers: list[LogQueue] = []
         for _ in range(partitions):
@@ -40,4 +55,4 @@ class FolderTopic(Topic):
 
     @override
     def open(self, partition: int) -> Queue:
-        return LogQueue(self._folder / str(partition))
+        return CompactedQueue(self._folder / str(partition), self.removed)

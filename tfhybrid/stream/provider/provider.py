@@ -457,7 +457,7 @@ class Provider:
         if number != request.number:
             return None
         granted = self._queues[name].rows_again(request.model, fence, request.trainer)
-        return GrantedWork(name, *granted)
+        return None if granted is None else GrantedWork(name, *granted)
 
     def _queues_for(self, request: Request) -> Sequence[str]:
         names = self._names(request.model)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tfhybrid.errors import (
-    ConfigError,
-    LeaseRefusedError,
-    NameTakenError,
-    PositionLostError,
-    StreamError,
-)
+from tfhybrid.errors import ConfigError, NameTakenError, PositionLostError, StreamError
 from tfhybrid.stream.provider.deaths import Deaths
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
@@ -28,6 +23,8 @@ from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, TargetWeights
+
+_log = logging.getLogger("tfhybrid.stream")
 
 
 class ServedQueue:
@@ -175,7 +172,10 @@ class ServedQueue:
                 if lease is None:
                     return None
                 if lease.rows:
-                    return lease, self._rows(lease)
+                    batch = self._rows(model, lease)
+                    if batch is None:
+                        continue
+                    return lease, batch
                 try:
                     with self._ours():
                         self._weights[model].skip(self.name, lease)
@@ -215,8 +215,12 @@ class ServedQueue:
             for lease in self._books[model].expired(now):
                 self._end(model, lease, died=True)
 
-    def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:
+    def rows_again(
+        self, model: str, fence: int, holder: str
+    ) -> tuple[Lease, pa.RecordBatch] | None:
         """Returns an open lease and its rows again, for a trainer that lost the first answer.
+
+        Returns `None` if records have vanished under the lease, which ends it.
 
         Args:
             model: Name of the target model.
@@ -230,7 +234,8 @@ class ServedQueue:
         """
         with self._lock:
             lease = self._books[model].held(fence, holder)
-            return lease, self._rows(lease)
+            batch = self._rows(model, lease)
+            return None if batch is None else (lease, batch)
 
     def renew(self, model: str, fence: int, holder: str, now: float) -> None:
         """Extends a lease to its full lifetime from `now` on.
@@ -324,6 +329,7 @@ class ServedQueue:
         if is_applied:
             book.finish(lease.fence)
             return
+        self._reader.forget()
         trainers = book.died(lease.fence)
         if died and self._aside.takes(trainers):
             book.remove(lease.fence)
@@ -369,11 +375,17 @@ class ServedQueue:
         taken = self._reader.take(begin, rows, limit)
         return None if taken is None else (taken.end, taken.batch.num_rows)
 
-    def _rows(self, lease: Lease) -> pa.RecordBatch:
+    def _rows(self, model: str, lease: Lease) -> pa.RecordBatch | None:
+        """Returns the rows of an open lease; ends it if records have vanished under it.
+
+        Compaction removes records of a topic that other programs write at any time.
+        """
         taken = self._reader.take(lease.begin, lease.rows, lease.end)
-        if taken is None or taken.batch.num_rows != lease.rows:
-            raise LeaseRefusedError(
-                f"Lease {lease.fence} of queue {self.name} has {lease.rows} rows, but the queue "
-                f"returned another number. Received: {0 if taken is None else taken.batch.num_rows}"
-            )
-        return taken.batch
+        if taken is not None and taken.batch.num_rows == lease.rows:
+            return taken.batch
+        _log.warning(
+            "Lease %d of queue %s is cut again: it has %d rows, but the queue has %d now",
+            *(lease.fence, self.name, lease.rows, 0 if taken is None else taken.batch.num_rows),
+        )
+        self._end(model, lease)
+        return None

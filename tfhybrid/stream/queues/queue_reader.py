@@ -112,6 +112,10 @@ class QueueReader:
             return None
         return Taken(position, _joined(parts, self._columns.schema))
 
+    def forget(self) -> None:
+        """Reads records from the queue again, in case that some have vanished from it."""
+        self._cache.clear()
+
     def _record_at(self, position: QueuePosition) -> tuple[int, DecodedRows] | None:
         """Returns the offset and rows of the first record at or after a position's offset."""
         if position.offset not in self._cache:

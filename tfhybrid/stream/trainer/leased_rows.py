@@ -48,9 +48,11 @@ class LeasedRows:
         if queue not in self._readers:
             self._queues[queue] = self._opened(queue)
             self._readers[queue] = QueueReader(self._queues[queue], self._columns, None)
-        taken = self._readers[queue].take(lease.begin, lease.rows, lease.end)
+        reader = self._readers[queue]
+        taken = reader.take(lease.begin, lease.rows, lease.end)
         count = 0 if taken is None else taken.batch.num_rows
         if taken is None or count != lease.rows:
+            reader.forget()
             raise LeaseRefusedError(
                 f"Lease {lease.fence} of queue {queue} has {lease.rows} rows. Received: {count} in "
                 f"{self._queues[queue].name}. That must be the provider's queue"

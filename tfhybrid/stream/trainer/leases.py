@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid._ending import python_ends
-from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.errors import ConfigError, LeaseRefusedError, PositionLostError
 from tfhybrid.monitoring.metrics import STREAM_LAG, Metric, from_dict
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import GrantedWork, Request
+from tfhybrid.stream.provider.provider import EncodedWork, GrantedWork, Request
 from tfhybrid.stream.stream_queues import StreamQueues
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.observed import Observed
+
+_log = logging.getLogger("tfhybrid.stream")
 
 PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
@@ -104,6 +107,7 @@ class Leases:
         # Differs in each process, so a restarted trainer does not get its predecessor's answers.
         self._number = time.monotonic_ns()
         self._work: GrantedWork | None = None
+        self._gave_back = False
         self._next_row = 0
         self._begun = 0.0
         self._renewal_seconds = settings.expires_seconds / _RENEWALS
@@ -176,7 +180,7 @@ class Leases:
         while self._work is None:
             request = self._request()
             encoded = self._provider.lease_encoded(request, seconds)
-            self._work = None if encoded is None else encoded.granted(self._rows.read)
+            self._work = None if encoded is None else self._granted(encoded)
             self._next_row = 0
             self._begun = time.monotonic()
             self._renew_at = self._begun + self._renewal_seconds
@@ -313,6 +317,23 @@ class Leases:
             steps=1 if self.push == "gradients" else None,
             direct=self._direct,
         )
+
+    def _granted(self, encoded: EncodedWork) -> GrantedWork | None:
+        """Returns a lease with its rows; gives it back if records have vanished under it.
+
+        A second one after another is an error, because this process may read another queue.
+        """
+        try:
+            work = encoded.granted(self._rows.read)
+        except (LeaseRefusedError, PositionLostError) as error:
+            if self._gave_back:
+                raise
+            self._gave_back = True
+            _log.warning("The lease is given back, to be cut again: %s", error)
+            self._provider.leave(self.trainer, self.model)
+            return None
+        self._gave_back = False
+        return work
 
     def _event_times(self, work: GrantedWork) -> np.ndarray:
         """Returns the event times of the rows that have one, float64 `[n]`."""

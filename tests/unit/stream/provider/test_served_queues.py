@@ -160,6 +160,28 @@ def test_added_partitions_are_found(site: Site):
     assert site.counts(3) == [1.0] * 3
 
 
+def test_a_lease_is_cut_again_if_records_vanish(site: Site, caplog: pytest.LogCaptureFixture):
+    site.topic.write_items(0, *range(5))
+    provider = site.start()
+    request = Request("t", 7, "ads")
+    first = provider.lease(request)
+    assert first.batch["item"].to_pylist() == [0, 1]
+    provider.lease(Request("other", 8, "ads"))
+    site.topic.removed |= {1, 2}
+    provider.leave("other", "ads")
+    again = provider.lease(request)  # the first answer was lost
+    assert again.batch["item"].to_pylist() == [0]
+    assert again.lease.fence > first.lease.fence
+    assert "is cut again: it has 2 rows, but the queue has 1 now" in caplog.text
+    site.model.apply(update_of(again, "ads", "t"))
+    provider.finish("ads", again.queue, again.lease.fence)
+    assert not site.model.apply(update_of(first, "ads", "t"))[1]  # nor is a late answer trained
+    while site.train() is not None:
+        pass
+    assert site.counts(5) == [1.0, 0.0, 0.0, 1.0, 1.0]
+    assert provider.lag("ads")["clicks/0"] == 0
+
+
 def test_a_topic_that_was_made_again_is_refused(site: Site):
     site.topic.write_items(0, 0, 1, 2)
     site.start(seconds=0.01)

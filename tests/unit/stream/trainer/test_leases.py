@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import tfhybrid
 from tests.support.stream.online_site import Site
+from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.provider.provider import Request
+from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 NO_ROWS = {"item": np.zeros((0, 2), np.float32)}
@@ -70,3 +73,21 @@ def test_data_end_only_when_no_row_is_left(tmp_path: Path, shm_directory: Path):
         site.provider.has_rows = answer_and_train
         assert second.batch().num_rows == 64
         assert first.batch() is None  # the last rows are leased
+
+
+def test_a_lease_whose_rows_are_not_there_is_given_back(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Once: a second one is an error, because the trainer may read another queue."""
+    site.put(64)
+    elsewhere = LogQueue(tmp_path / "elsewhere", write=True, fsync="never")
+    config = tmp_path / "trainer.yaml"
+    fields = yaml.safe_load(site.config.read_text())
+    config.write_text(yaml.safe_dump({**fields, "queues": {"video": str(tmp_path / "elsewhere")}}))
+    leases = tfhybrid.stream.Leases(config, model="ads", batch_size=64, wait=False, direct=True)
+    with pytest.raises(LeaseRefusedError, match=r"has 64 rows. Received: 0 in .*elsewhere"):
+        leases.batch()
+    assert caplog.text.count("The lease is given back, to be cut again") == 1
+    leases.leave()
+    elsewhere.append([record for _, record in site.queue("video").read(0).records])
+    assert leases.batch().num_rows == 64
