@@ -34,6 +34,15 @@ class Broker:
     def stop(self) -> None:
         self._script("stop", str(self._folder))
 
+    def producer(self, topic: str) -> subprocess.Popen:
+        """Starts Kafka's console producer, which takes lines of headers, key and value."""
+        return subprocess.Popen(
+            [ROOT / "scripts" / "kafka", "produce", str(self._port), topic],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def _script(self, *arguments: str) -> None:
         subprocess.run([ROOT / "scripts" / "kafka", *arguments], check=True, timeout=90)
 
