@@ -12,7 +12,13 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.stream import queue_contract
 from tests.support.stream.broker import Broker
-from tfhybrid.errors import ConfigError, NameTakenError, PositionLostError, StreamError
+from tfhybrid.errors import (
+    ConfigError,
+    DataError,
+    NameTakenError,
+    PositionLostError,
+    StreamError,
+)
 from tfhybrid.stream.queues.kafka_queue import KafkaQueue, settings_of
 from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.offset_committer import OffsetCommitter, group_of
@@ -111,6 +117,17 @@ def test_retention_passed_the_position(broker: Broker):
     with pytest.raises(PositionLostError, match="cannot be read from offset 0: it has offsets 5"):
         queue.read(0, wait_seconds=5)
     assert [r.payload for r in queue_contract.read_all(queue, 5)] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("limit", [{}, {"message.max.bytes": 9_000_000}])
+def test_a_record_above_the_limit_of_client_or_broker(broker: Broker, limit: dict[str, int]):
+    """It is refused by name, as sending it again would not help; the queue is as before."""
+    queue = KafkaQueue(broker.servers, f"long{len(limit)}", write=True, settings=limit)
+    queue.append([Record(b"before")])
+    with pytest.raises(DataError, match=r"Put fewer rows .*Received: 3000000 bytes"):
+        queue.append([Record(b"short"), Record(b"x" * 3_000_000)])
+    queue.append([Record(b"after")])
+    assert [r.payload for r in queue_contract.read_all(queue)] == [b"before", b"after"]
 
 
 def test_addresses():

@@ -49,8 +49,8 @@ class SourceProducer:
             position: Description of where the record ends in the source.
 
         Raises:
-            DataError: There are too many bad rows, or a queue has another record of this number:
-                another process feeds the same source.
+            DataError: There are too many bad rows, the record is too long for a broker, or a queue
+                has another record of this number: another process feeds the same source.
             OutOfSpaceError: The disk of a queue is full.
             StoreError: A file of the provider cannot be written.
         """

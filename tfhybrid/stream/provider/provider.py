@@ -198,8 +198,8 @@ class Provider:
 
         Raises:
             ConfigError: There is no such queue, or only other programs write it.
-            DataError: There are too many bad rows, or the record has a position and a queue has
-                another record of this number.
+            DataError: There are too many bad rows, the record is too long for a broker, or it has a
+                position and a queue has another record of this number.
             StreamError: A queue could not be written, or its models are too far behind. Send the
                 record again with the same number.
             OutOfSpaceError: The disk of a queue is full. Send the record again with the same

@@ -99,7 +99,8 @@ class ServedQueue:
 
         Raises:
             ConfigError: Only other programs write the queue.
-            DataError: The queue has another record of this number. No record was appended.
+            DataError: The queue has another record of this number, or a record is above the limit
+                of a broker. No record was appended.
             StreamError: The records could not be appended, or a model is too far behind. Send all
                 of them again later.
             OutOfSpaceError: The disk is full; no record was appended.

@@ -14,9 +14,11 @@ from typing_extensions import override
 from tfhybrid._deprecated import renamed_arguments
 from tfhybrid.errors import (
     ConfigError,
+    DataError,
     NameTakenError,
     PositionLostError,
     StreamError,
+    TfhybridError,
     UnsupportedError,
 )
 from tfhybrid.stream.queues.queue import (
@@ -36,6 +38,7 @@ except ImportError as error:
     raise UnsupportedError("Kafka queues need: pip install 'tfhybrid[kafka]'") from error
 
 _PAUSE_SECONDS = 0.2
+_FENCED = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
 
 # A message of confluent_kafka. The library's annotations say that a message read has no offset.
 _Message = Any
@@ -130,10 +133,7 @@ class KafkaQueue(Queue):
         except (confluent_kafka.KafkaException, BufferError, SystemError) as error:
             # Whether the transaction was committed is settled when the next producer opens.
             self._producer = None
-            # The client raises a SystemError if it fails while it reports deliveries.
-            reason = error.__cause__ if isinstance(error, SystemError) else error
-            self._fenced = _is_fenced(reason)
-            raise (self._taken() if self._fenced else self._failed("append to", reason)) from error
+            raise self._refused(error, records) from error
         self._appended_to = max(reports) + 1
         return self._appended_to
 
@@ -290,16 +290,32 @@ class KafkaQueue(Queue):
     def _failed(self, verb: str, error: object) -> StreamError:
         return StreamError(f"Cannot {verb} the queue {self.name} at {self._servers}: {error}")
 
+    def _refused(self, error: Exception, records: Sequence[Record]) -> TfhybridError:
+        """Returns the error of records that were not appended; notes whether another one writes."""
+        # The client raises a SystemError if it fails while it reports deliveries.
+        reason = error.__cause__ if isinstance(error, SystemError) else error
+        code = _code_of(reason)
+        self._fenced = code in _FENCED
+        if self._fenced:
+            return self._taken()
+        if code == confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+            longest = max(len(record.payload) for record in records)
+            return DataError(
+                f"A record for the queue {self.name} must not exceed max.message.bytes of its "
+                f"topic and message.max.bytes of this client. Put fewer rows into a record. "
+                f"Received: {longest} bytes ({error})"
+            )
+        return self._failed("append to", reason)
+
     def _taken(self) -> NameTakenError:
         return NameTakenError(
             f"Another process writes the queue {self.name} at {self._servers} now. Stop one of them"
         )
 
 
-def _is_fenced(error: object) -> bool:
-    """Returns whether an error says that a newer writer has fenced this one."""
-    codes = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
-    return isinstance(error, confluent_kafka.KafkaException) and error.args[0].code() in codes
+def _code_of(error: object) -> int | None:
+    """Returns the code of an error of Kafka; `None` of another one."""
+    return error.args[0].code() if isinstance(error, confluent_kafka.KafkaException) else None
 
 
 class ForeignPartition(KafkaQueue):

@@ -105,7 +105,8 @@ class NumberedWriter:
             Number of records that were new.
 
         Raises:
-            DataError: The queue has another record of this number. No record was appended.
+            DataError: The queue has another record of this number, or a record is above the limit
+                of a broker. No record was appended.
             StreamError: The records could not be appended, or some were and others not. It is safe
                 to pass all of them again.
             NameTakenError: Another process writes the queue now; no record was appended.

@@ -117,6 +117,7 @@ class Queue(Protocol):
             Offset after the last record. The next record gets this offset or a later one.
 
         Raises:
+            DataError: A record is above the limit of a broker; no record was written.
             StreamError: The queue is open for reading only, a record is too long, or the records
                 could not be written. Some may have been written; `NumberedWriter` finds out which.
             NameTakenError: Another process writes the queue now; no record was written.
