@@ -113,11 +113,7 @@ class ServedQueues(Mapping[str, ServedQueue]):
             )
 
     def close(self) -> None:
-        """Stops the thread, waits until it has ended, and closes the queues.
-
-        Raises:
-            OSError: A queue's snapshot of numbers cannot be written; queues after it stay open.
-        """
+        """Stops the thread, waits until it has ended, and closes the queues."""
         self._ends.set()
         if self._topics:
             self._thread.join()
