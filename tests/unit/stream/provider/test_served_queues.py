@@ -12,6 +12,7 @@ import pytest
 from tests.support.stream.counting_trainer import SPEC, update_of
 from tests.support.stream.folder_topic import FolderTopic
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
+from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider, Request
@@ -50,7 +51,7 @@ class Site:
             self.provider = None
         letters = DeadLetters(self.folder / "bad.jsonl", limit=100)
         bounds = {"ads": StalenessBound()}
-        aside = SetAside(self.folder / "set-aside.json")
+        aside = SetAside(self.folder / "set-aside.json", DeathFile(self.folder / "deaths.json"))
 
         def serve(name: str, declared_as: str, writers: ForeignWriters) -> ServedQueue:
             assert declared_as == "clicks"
