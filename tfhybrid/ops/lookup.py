@@ -279,10 +279,11 @@ def gradients_of_tables(
         side_by_side=side_by_side,
     )
     slices: list[tf.IndexedSlices | None] = [None] * len(tables)
-    samples = _samples(features[0])
-    for first, keys, values in zip(firsts.values(), by_number.distinct, sums, strict=True):
-        shape = tf.stack([samples, tf.constant(tables[first].dim, tf.int64)])
-        slices[first] = tf.IndexedSlices(values, _in_this_graph(keys), shape)
+    with tf.device("CPU:0"):  # keys are there
+        samples = _samples(features[0])
+        for first, keys, values in zip(firsts.values(), by_number.distinct, sums, strict=True):
+            shape = tf.stack([samples, tf.constant(tables[first].dim, tf.int64)])
+            slices[first] = tf.IndexedSlices(values, _in_this_graph(keys), shape)
     return slices
 
 
@@ -313,7 +314,10 @@ def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
     Args:
         slices: Gradient of a table's proxy variable.
     """
-    return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
+    if slices.dense_shape is None:
+        return None
+    with tf.device("CPU:0"):
+        return tf.cast(slices.dense_shape[0], tf.int64)
 
 
 def has_distinct_keys(slices: tf.IndexedSlices) -> bool:

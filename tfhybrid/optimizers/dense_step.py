@@ -69,7 +69,14 @@ class DenseStep(NamedTuple):
     @property
     def applies(self) -> tf.Tensor:
         """Whether to apply the gradients, bool: false without samples or if one is not finite."""
-        return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
+        with tf.device("CPU:0"):  # where `tf.cond` reads it
+            return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
+
+    @property
+    def failed(self) -> tf.Tensor:
+        """Whether a rank has a gradient that is not finite, bool."""
+        with tf.device("CPU:0"):
+            return self.nonfinite > 0
 
 
 def reduce(mine: DenseStep, meeting: MeetingRef, way: str) -> DenseStep:
@@ -87,13 +94,15 @@ def reduce(mine: DenseStep, meeting: MeetingRef, way: str) -> DenseStep:
         The averages, and the sums of the numbers over the ranks, float32.
     """
     gradients, *numbers = mine
-    own = tf.stack([tf.cast(each, tf.float32) for each in numbers])
-    if distributed.size() == 1:
-        return DenseStep(list(gradients), *tf.unstack(own))
+    with tf.device("CPU:0"):  # the numbers decide what the host does
+        own = tf.stack([tf.cast(each, tf.float32) for each in numbers])
+        if distributed.size() == 1:
+            return DenseStep(list(gradients), *tf.unstack(own))
     own, number = meeting.begin(own)
     average = _average_by_host if way == "hierarchical" else _average_by_horovod
     totals, averages = average(own, gradients, meeting)
-    return DenseStep(averages, *tf.unstack(meeting.end(totals, number)))
+    with tf.device("CPU:0"):
+        return DenseStep(averages, *tf.unstack(meeting.end(totals, number)))
 
 
 def _average_by_horovod(
@@ -142,9 +151,11 @@ def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> 
         return tf.constant("")
     finite = tf.stack([_can_be_used(gradient) for gradient in gradients])
     problem = f"is not finite, or beyond {LARGEST_GRADIENT:g},"
-    names = tf.constant([f"variable '{path_of(variable)}' {problem}" for variable in variables])
-    first = tf.argmin(tf.cast(finite, tf.int32))
-    return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))
+    # One copy from a device, of all of them.
+    with tf.device("CPU:0"):
+        names = tf.constant([f"variable '{path_of(variable)}' {problem}" for variable in variables])
+        first = tf.argmin(tf.cast(finite, tf.int32))
+        return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))
 
 
 def _can_be_used(gradient: tf.Tensor) -> tf.Tensor:

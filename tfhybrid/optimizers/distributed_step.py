@@ -212,10 +212,11 @@ class DistributedStep:
             self._finish(trained, sparse, dense, samples, problem)
             return
         waiting = self.micro_batches.add(trained.variables, dense, samples, problem)
-        length = tf.constant(self.micro_batch_count, tf.int64)
-        if self.boundary is not None:
-            length = self.boundary.length(waiting, self._meeting(trained, "pass"))
-        complete = tf.equal(waiting, length)
+        with tf.device("CPU:0"):
+            length = tf.constant(self.micro_batch_count, tf.int64)
+            if self.boundary is not None:
+                length = self.boundary.length(waiting, self._meeting(trained, "pass"))
+            complete = tf.equal(waiting, length)
 
         def step() -> None:
             self.micro_batches.take(
@@ -372,10 +373,7 @@ class DistributedStep:
         nonfinite: tf.Tensor,
         meeting: MeetingRef,
     ) -> dense_step.DenseStep:
-        stopping = tf.convert_to_tensor(self.fit.stop.own)
-        mine = dense_step.DenseStep(
-            [*dense], samples, tf.constant(float(active)), nonfinite, stopping
-        )
+        mine = dense_step.DenseStep([*dense], samples, active, nonfinite, self.fit.stop.own)
         step = dense_step.reduce(mine, meeting, self.dense)
         self.fit.stop.receive(step.stopping)
         return step
@@ -383,16 +381,18 @@ class DistributedStep:
     def _contribution(
         self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, problem: tf.Tensor
     ) -> Contribution:
-        nonfinite = tf.not_equal(problem, "")
-        here = distributed.here()
-        why = tf.strings.join(["The gradient of ", problem, f" on {here}. No table was updated"])
-        return Contribution(
-            gradients=sparse,
-            samples=samples,
-            skip=tf.logical_and(nonfinite, not self._raises),
-            event_time=self.sparse_update.event_time(),
-            failure=tf.where(tf.logical_and(nonfinite, self._raises), why, ""),
-        )
+        with tf.device("CPU:0"):
+            nonfinite = tf.not_equal(problem, "")
+            why = tf.strings.join(
+                ["The gradient of ", problem, f" on {distributed.here()}. No table was updated"]
+            )
+            return Contribution(
+                gradients=sparse,
+                samples=samples,
+                skip=tf.logical_and(nonfinite, not self._raises),
+                event_time=self.sparse_update.event_time(),
+                failure=tf.where(tf.logical_and(nonfinite, self._raises), why, ""),
+            )
 
     def _apply(
         self,
@@ -424,7 +424,7 @@ class DistributedStep:
                 self._update_tables(trained, contribution, rates)
         if self._raises:
             tf.cond(
-                step.nonfinite > 0,
+                step.failed,
                 _branch(lambda: _raise(trained.proxies)),
                 _branch(lambda: None),
             )

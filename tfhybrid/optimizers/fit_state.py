@@ -17,8 +17,9 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        self.own = tf.Variable(0.0, trainable=False)
-        self._ranks = tf.Variable(0.0, trainable=False)
+        with tf.device("CPU:0"):
+            self.own = tf.Variable(0.0, trainable=False)
+            self._ranks = tf.Variable(0.0, trainable=False)
 
     def request(self) -> None:
         """Requests that all ranks stop after a later step. A signal handler may call it."""

@@ -21,8 +21,9 @@ class MicroBatches:
 
     def __init__(self, several: bool) -> None:
         self.several = several
-        self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._samples = tf.Variable(0, dtype=tf.int64, trainable=False)
+        with tf.device("CPU:0"):
+            self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self._samples = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._problem = tf.Variable("", dtype=tf.string, trainable=False)
         self._sums: dict[int, tf.Variable] = {}
 
@@ -80,8 +81,9 @@ class MicroBatches:
                 problem of the first micro-batch that has one; empty if none has.
         """
         sums = [self._sums[id(variable)] for variable in variables]
-        count = tf.maximum(self._count.read_value(), 1)
-        samples = tf.cast(tf.round(self._samples / count), tf.int64)
+        with tf.device("CPU:0"):  # like the counters
+            count = tf.maximum(self._count.read_value(), 1)
+            samples = tf.cast(tf.round(self._samples / count), tf.int64)
         taken = [tf.identity(total) for total in sums], samples, tf.identity(self._problem)
         with tf.control_dependencies([*taken[0], *taken[1:]]):
             for total in sums:

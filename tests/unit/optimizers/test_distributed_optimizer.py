@@ -214,3 +214,42 @@ def test_keys_are_summed_once_only(lookups: int) -> None:
     graph = step.get_concrete_function(keys).graph
     (post,) = [op for op in graph.get_operations() if op.type == "TfhybridPostGradients"]
     assert post.get_attr("distinct") == [lookups == 1]
+
+
+def dtypes_of(tensor: tf.Tensor) -> set[tf.DType]:
+    """Returns the types of a tensor and of what it is made from: strings are never on a GPU."""
+    return {each.dtype for each in [tensor, *tensor.op.inputs]}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_what_a_step_decides_by_is_copied_from_a_device_once(micro_batches: int) -> None:
+    """A graph that is traced for a GPU, which need not be there, shows what leaves it."""
+    layer = embedding()
+    inputs = keras.Input((1,), dtype="int64")
+    outputs = keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs)))
+    model = keras.Model(inputs, outputs)
+    optimizer = tfhybrid.DistributedOptimizer(
+        keras.optimizers.SGD(0.1), backward_passes_per_step=micro_batches
+    )
+    weights = model.trainable_variables
+    optimizer.build(weights)
+
+    @tf.function(autograph=False)
+    def step(keys: tf.Tensor) -> None:
+        with tf.device("GPU:0"), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(keys))
+            gradients = tape.gradient(loss, weights)
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    operations = step.get_concrete_function(tf.constant(KEYS)).graph.get_operations()
+    conditions = [op.inputs[0].op for op in operations if op.type in {"If", "StatelessIf"}]
+    assert conditions
+    assert all("CPU" in condition.device for condition in conditions), conditions
+    copied = {
+        tensor.name
+        for op in operations
+        if "CPU" in op.device
+        for tensor in op.inputs
+        if "GPU" in tensor.op.device and not {tf.resource, tf.string} & dtypes_of(tensor)
+    }
+    assert len(copied) == 1, copied
