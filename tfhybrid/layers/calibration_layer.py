@@ -40,7 +40,7 @@ class Calibration(keras.layers.Layer):
         intercept: Number that is added to their product. Default 0.
         curve: Probabilities of label 1 at some of these logits: ascending logits, and as many
             probabilities. Between them it is linear, beyond them constant. Probabilities are kept
-            1.2e-7 away from 0 and 1, which have no finite logit. Default: that of the logit itself.
+            1.2e-7 away from 0 and 1, which have no finite logit. Default: no curve.
         negative_rate: Fraction of the negatives that were kept when the samples were drawn, above 0
             and at most 1. Its logarithm is added at the end, so that the result holds for all
             negatives. Default 1.
@@ -86,12 +86,12 @@ class Calibration(keras.layers.Layer):
         _check_rate(negative_rate)
         self._slope, self._intercept = float(slope), float(intercept)
         self._negative_rate = float(negative_rate)
-        self._curve = None if curve is None else np.array(curve, np.float64)
-        if self._curve is not None and not _is_curve(self._curve):
+        if curve is not None and not _is_curve(curve):
             raise ConfigError(
                 "curve must be ascending logits, and as many probabilities within [0, 1] that do "
                 f"not descend. Received: {curve!r}"
             )
+        self._curve = None if curve is None else np.array(curve, np.float64)
 
     @classmethod
     @distributed.call("layers.Calibration.fitted")
@@ -185,11 +185,14 @@ def _interpolated(logits: tf.Tensor, points: np.ndarray, probabilities: np.ndarr
     return low + rise * (inside - begin) / tf.where(gap > 0, gap, tf.ones_like(gap))
 
 
-def _is_curve(curve: np.ndarray) -> bool:
-    if curve.ndim != 2 or len(curve) != 2 or not curve.size or not np.isfinite(curve).all():
+def _is_curve(curve: Sequence[npt.ArrayLike]) -> bool:
+    if len(curve) != 2 or np.shape(curve[0]) != np.shape(curve[1]) or np.ndim(curve[0]) != 1:
         return False
-    ascends = (np.diff(curve[0]) > 0).all() and (np.diff(curve[1]) >= 0).all()
-    return bool(ascends and curve[1, 0] >= 0 and curve[1, -1] <= 1)
+    points, probabilities = np.array(curve, np.float64)
+    if not points.size or not np.isfinite([points, probabilities]).all():
+        return False
+    ascends = (np.diff(points) > 0).all() and (np.diff(probabilities) >= 0).all()
+    return bool(ascends and probabilities[0] >= 0 and probabilities[-1] <= 1)
 
 
 def _samples(model: keras.Model, batches: Iterable[Any]) -> np.ndarray:

@@ -158,6 +158,7 @@ def test_samples_that_cannot_be_fitted_are_refused(columns, message, method) -> 
         ({"curve": ([0, 1], [0.2, 0.1])}, "ascending logits"),
         ({"curve": ([0, 1], [0.2, 1.1])}, "ascending logits"),
         ({"curve": ([], [])}, "ascending logits"),
+        ({"curve": ([0, 1], [0.2])}, "ascending logits"),
     ],
 )
 def test_numbers_that_make_no_calibration_are_refused(options, message) -> None:
