@@ -23,8 +23,7 @@ class Cross(keras.layers.Layer):
     element of the others, and an empty list makes an empty list.
 
     Args:
-        features: Names of at least two features with keys. In `Features`, they stand before the
-            cross.
+        features: Names of at least two features with keys.
         num_bins: Number of different keys. Default 2^63 - 1, at which different combinations
             practically never get the same key.
         **kwargs: Arguments of `keras.layers.Layer`.
@@ -38,7 +37,7 @@ class Cross(keras.layers.Layer):
     >>> keys = tf.constant([[3], [4]], tf.int64)
     >>> lists = tf.ragged.constant([[1, 2], []], tf.int64)
     >>> Cross(["user", "tags"], num_bins=1000)([keys, lists]).to_list()
-    [[655, 568], []]
+    [[468, 211], []]
     """
 
     def __init__(self, features: Sequence[str], num_bins: int = _KEYS, **kwargs: Any) -> None:

@@ -30,7 +30,7 @@ class Features(keras.layers.Layer):
     Args:
         features: Features by name. Each is a `tfhybrid.data.Column`; or a list of a column and the
             layers that are applied to it in turn, of Keras or of `tfhybrid.features`; or a `Cross`
-            of features that stand before it.
+            of others, of which crosses must stand before it.
         outputs: Names of the features to return, without those that only a cross needs. A
             functional model must get exactly its inputs, because Keras takes them in order.
             Default: all features.
@@ -51,6 +51,7 @@ class Features(keras.layers.Layer):
     >>> import tensorflow as tf
     >>> from tensorflow import keras
     >>> from tfhybrid.data import Column
+    >>> from tfhybrid.features import Buckets, Cross, Features, Log
     >>> price = Column("price", "number")
     >>> features = Features({
     ...     "user": Column("user"),
@@ -60,7 +61,7 @@ class Features(keras.layers.Layer):
     ... })
     >>> row = features({"user": tf.constant([[7]]), "price": tf.constant([[20.0]])})
     >>> {name: value.numpy().tolist() for name, value in row.items() if name != "price"}
-    {'user': [[7]], 'price_range': [[2]], 'user_price': [[344]]}
+    {'user': [[7]], 'price_range': [[2]], 'user_price': [[215]]}
     """
 
     def __init__(
@@ -81,14 +82,16 @@ class Features(keras.layers.Layer):
             raise ConfigError(
                 f"Features needs a dictionary of features by name. Received: {features!r}"
             )
-        self._of_columns: dict[str, ColumnLayers] = {}
+        self._of_columns = {
+            name: _column_layers(name, feature)
+            for name, feature in features.items()
+            if not isinstance(feature, Cross)
+        }
         self._crosses: dict[str, Cross] = {}
         for name, feature in features.items():
             if isinstance(feature, Cross):
                 self._check_cross(name, feature)
                 self._crosses[name] = feature
-            else:
-                self._of_columns[name] = _column_layers(name, feature)
         names = [*self._of_columns, *self._crosses]
         self.outputs = names if outputs is None else list(outputs)
         if isinstance(outputs, str) or not set(self.outputs) <= set(names):
@@ -203,8 +206,8 @@ class Features(keras.layers.Layer):
         keys |= self._crosses.keys()
         if others := sorted(set(cross.features) - keys):
             raise ConfigError(
-                f"Feature {name!r}: a Cross takes features of keys that stand before it, of "
-                f"{sorted(keys)}. Received: {others}"
+                f"Feature {name!r}: a Cross takes features of keys, and crosses that stand before "
+                f"it: {sorted(keys)}. Received: {others}"
             )
 
 

@@ -38,10 +38,14 @@ def sections(section: type[Section], place: str = "") -> list[tuple[str, type[Se
     """Returns the sections of the file by their place, such as `tables.FEATURE`."""
     found = [(place, section)]
     for name, field in section.model_fields.items():
-        for kind in _kinds(field.annotation):
+        kinds = _kinds(field.annotation)
+        for kind in kinds:
             below = f"{place}.{name}".removeprefix(".")
+            below += ".FEATURE" * (below in ("tables", "features"))
+            if len(kinds) > 1:
+                below += f" ({kind.__name__.removesuffix('Settings').lower()})"
             if kind not in [each for _, each in found]:
-                found += sections(kind, below + ".FEATURE" * (name == "tables"))
+                found += sections(kind, below)
     seen: dict[type[Section], str] = {}
     return [(at, each) for at, each in found if seen.setdefault(each, at) == at]
 

@@ -14,6 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 import tfhybrid
+from tests.support.keras_versions import needs_keras_3
 from tests.unit.documentation import settings_page
 from tfhybrid.cli.main import app
 
@@ -51,7 +52,7 @@ def test_the_example_is_good(example: str, tmp_path: Path, monkeypatch) -> None:
 
 
 def test_the_example_of_lists_is_good(tmp_path: Path, monkeypatch) -> None:
-    _, lists, calibration = re.findall(
+    _, _, lists, calibration = re.findall(
         r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL
     )
     monkeypatch.chdir(tmp_path)
@@ -60,6 +61,19 @@ def test_the_example_of_lists_is_good(tmp_path: Path, monkeypatch) -> None:
     rows = "user,item,bought,genres,label\n" + "1,2,3|4,new|old,1\n2,1,,,0\n" * 4096
     Path("days/day_06.csv").write_text(rows)
     Path("days/day_07.parquet").write_text(rows)  # named like the file of the other example
+    checked = CliRunner().invoke(app, ["train", "model.yaml", "--check"])
+    tfhybrid.shutdown()
+    assert checked.exit_code == 0, checked.output
+
+
+@needs_keras_3
+def test_the_example_of_features_is_good(tmp_path: Path, monkeypatch) -> None:
+    _, features, *_ = re.findall(r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("model.yaml").write_text(features)
+    Path("days").mkdir()
+    rows = "user,city,genres,price,label\n" + "1,Ulm,War|Drama,3,1\n2,,,,0\n" * 4096
+    Path("days/day_06.csv").write_text(rows)
     checked = CliRunner().invoke(app, ["train", "model.yaml", "--check"])
     tfhybrid.shutdown()
     assert checked.exit_code == 0, checked.output

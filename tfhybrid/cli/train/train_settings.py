@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tfhybrid._deprecated import renamed_keys
 from tfhybrid.cli.train.column_section import COLUMN_LISTS, ColumnSpecs, names_of, specs_of
+from tfhybrid.cli.train.feature_section import FeatureSpec
 from tfhybrid.cli.train.settings_section import (
     Count,
     Fraction,
@@ -294,6 +295,12 @@ class Settings(Section):
     """All settings of the YAML file."""
 
     data: Data = Field(description="Files of samples.")
+    features: dict[str, FeatureSpec] | None = Field(
+        None,
+        description="Features of the model, by name: a column, a list of a column and layers, or a "
+        "cross. By default the columns.",
+        min_length=1,
+    )
     model: Model = Field(description="The model.")
     table: TableSettings = Field(
         default_factory=TableSettings, description="The settings of all tables."

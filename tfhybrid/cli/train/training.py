@@ -24,6 +24,7 @@ from tfhybrid import (
     models,
     optimizers,
 )
+from tfhybrid.cli.train.described_features import described_features
 from tfhybrid.cli.train.settings_file import SettingsFile
 from tfhybrid.cli.train.table_section import InitializerSettings, OwnTable, TableOptimizer
 from tfhybrid.cli.train.train_settings import CalibrationSettings, Evaluation, Settings
@@ -33,6 +34,7 @@ from tfhybrid.config.placement import Replicated, Sharded
 from tfhybrid.config.row_policy import Admission, Eviction
 from tfhybrid.data import FileBatches, Position
 from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.features import Features
 from tfhybrid.job import init
 
 _OPTIMIZERS = {
@@ -79,7 +81,11 @@ class Training:
         self.batches = self._batches(shuffle=not trial)
         self.evaluated = self._files_of("evaluation", self._settings.evaluation)
         self.held_out = self._files_of("calibration", self._settings.calibration)
-        self.model = self._model()
+        self._features = self._described_features()
+        body = self._model()
+        described = self._features
+        self.model = self._compiled(described.in_front_of(body, hashed=True) if described else body)
+        self._served = described.in_front_of(body) if described else body
 
     def run(self) -> dict[str, Any]:
         """Trains, evaluates and exports; every rank must call it.
@@ -167,7 +173,7 @@ class Training:
         """Returns the model to export; every rank must call it."""
         settings = self._settings.calibration
         if settings is None:
-            return self.model
+            return self._served
         rate = settings.negative_rate
         with self._named("calibration"):
             if settings.method is None or self.held_out is None:
@@ -177,7 +183,8 @@ class Training:
                 layer = layers.Calibration.fitted(
                     self.model, samples, settings.method, negative_rate=rate
                 )
-        return keras.Model(self.model.input, layer(self.model.output), name=self.model.name)
+        served = self._served
+        return keras.Model(served.input, layer(served.output), name=served.name)
 
     def _batches(self, *, shuffle: bool) -> FileBatches:
         data = self._settings.data
@@ -240,7 +247,8 @@ class Training:
                 f"Received: {unknown[0]!r}"
             )
         group = settings.evaluation and settings.evaluation.group
-        groups = [feature for feature in features if feature not in lists]
+        columns = self.batches.dataset().element_spec[0]
+        groups = [n for n, spec in columns.items() if spec.dtype.is_integer and spec.shape[1] == 1]
         if group and group not in groups:
             raise ConfigError(
                 f"{self._file.at('evaluation', 'group')}: must be one of the features {groups}. "
@@ -250,14 +258,33 @@ class Training:
         tables = {feature: self._table(feature, feature in lists) for feature in features}
         with self._named("model"):
             model: keras.Model = getattr(models, name)(features, table=tables, **options)
+        return model
+
+    def _compiled(self, model: keras.Model) -> keras.Model:
         model.compile(
             optimizer=self._optimizer(), loss=keras.losses.BinaryCrossentropy(from_logits=True)
         )
         return model
 
-    def _columns(self) -> tuple[dict[str, int | None], dict[str, int]]:
-        """Returns the lengths of the data's columns of keys, and the widths of dense columns."""
+    def _described_features(self) -> Features | None:
+        """Returns the features of the file; `None` if they are the columns."""
+        specs = self._settings.features
+        if specs is None:
+            return None
         columns = self.batches.dataset().element_spec[0]
+        with self._named("features"):
+            features = described_features(specs, self._settings.data, columns)
+            if others := sorted(columns.keys() - features.inputs().keys()):
+                raise ConfigError(
+                    f"Features must read all columns of the data. Received: none of {others}"
+                )
+        return features
+
+    def _columns(self) -> tuple[dict[str, int | None], dict[str, int]]:
+        """Returns the lengths of the features of keys, and the widths of dense features."""
+        columns = self.batches.dataset().element_spec[0]
+        if (described := self._features) is not None:
+            columns = tf.function(described).get_concrete_function(columns).structured_outputs
         dense = {n: int(spec.shape[1]) for n, spec in columns.items() if spec.dtype.is_floating}
         keys = {name: spec.shape[1] for name, spec in columns.items() if name not in dense}
         return keys, dense
