@@ -24,6 +24,7 @@ from tests.support.stream.model_folder import ModelFolder
 from tests.support.stream.model_updates import (
     DELTAS,
     DENSE,
+    FENCE,
     GRADIENTS,
     begun_model,
     lease_update,
@@ -254,7 +255,7 @@ def test_a_range_is_skipped_only_if_it_can_be(folder: ModelFolder) -> None:
     model.apply(lease_update(1))
     before = folder.records()
     for begin, end in (((0, 0), (1, 5)), ((1, 5), (3, 0)), ((4, 0), (4, 0)), ((5, 0), (4, 0))):
-        lease = Lease(0, "t", QueuePosition(*begin), QueuePosition(*end), 0)
+        lease = Lease(FENCE, "t", QueuePosition(*begin), QueuePosition(*end), 0)
         with pytest.raises(LeaseRefusedError, match="can only skip rows that it has not trained"):
             model.skip("video", lease)
     assert folder.records() == before
