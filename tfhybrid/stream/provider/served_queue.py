@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, NameTakenError, PositionLostError, StreamError
-from tfhybrid.stream.provider.deaths import Deaths
 from tfhybrid.stream.provider.lease_book import LeaseBook, StalenessBound
 from tfhybrid.stream.provider.set_aside import SetAside, SetAsideLease
 from tfhybrid.stream.queues.numbered_writer import (
@@ -47,6 +46,10 @@ class ServedQueue:
         ConfigError: `max_behind` is not positive.
         StreamError: The queue cannot be reached, or the sync unit does not answer.
         OutOfSpaceError: The sync unit cannot write its journal.
+
+    Attributes:
+        refusal: Why no more leases are granted: requests raise `PositionLostError` with it. `None`
+            while they are.
     """
 
     def __init__(
@@ -70,14 +73,13 @@ class ServedQueue:
         self._max_behind = max_behind
         self._aside = aside
         self._taken = ""  # why this provider must end
-        self._refusal: str | None = None
+        self.refusal: str | None = None
         self._lock = threading.RLock()
         self._books = {}
         for model, unit in weights.items():
             standing = unit.begin(name, QueuePosition(writer.queue.begin(), 0))
             done = AppliedRanges(standing.frontier, standing.ranges)
-            self._leave_out(model, done)
-            deaths = self._remembered(model, done)
+            deaths = aside.mark(name, model, done)
             self._books[model] = LeaseBook(
                 done.end,
                 done.gaps(),
@@ -262,7 +264,7 @@ class ServedQueue:
         """
         with self._lock:
             self._books[model].finish(fence)
-            self._write_deaths()
+            self._aside.keep_deaths(self.name, self._books)
 
     def leave(self, model: str, holder: str) -> None:
         """Ends the leases of a trainer that stops. Rows not in the weights return to the head.
@@ -291,14 +293,6 @@ class ServedQueue:
                 self._books[model].put_back(each.range)
             self._aside.remove(leases)
             return sum(each.rows for each in leases)
-
-    def refuse(self, reason: str) -> None:
-        """Grants no more leases: requests raise `PositionLostError` instead.
-
-        Args:
-            reason: Message of the error.
-        """
-        self._refusal = reason
 
     def check(self) -> None:
         """Checks that no other provider serves the queue now, as far as this one knows.
@@ -338,41 +332,13 @@ class ServedQueue:
         else:
             book.give_back(lease.fence, died=died)
         if died:
-            self._write_deaths()
-
-    def _write_deaths(self) -> None:
-        deaths = [
-            Deaths(model, self.name, *span, trainers)
-            for model, book in self._books.items()
-            for span, trainers in book.deaths
-        ]
-        self._aside.deaths.replace(self.name, deaths)
-
-    def _leave_out(self, model: str, done: AppliedRanges) -> None:
-        """Adds the leases that are set aside to the rows that are not leased again."""
-        for each in self.set_aside:
-            if each.model != model:
-                continue
-            if done.overlaps(each.range):  # the weights have some rows
-                self._aside.remove([each])
-            else:
-                done.add(each.range)
-
-    def _remembered(self, model: str, done: AppliedRanges) -> list[Deaths]:
-        """Returns rows under which trainers died at earlier providers, and adds them to `done`."""
-        deaths = []
-        for each in self._aside.deaths.of(self.name, model):
-            span = each.begin, each.end
-            if not done.overlaps(span):  # else the weights have some rows
-                done.add(span)
-                deaths.append(each)
-        return deaths
+            self._aside.keep_deaths(self.name, self._books)
 
     def _cut(
         self, begin: QueuePosition, rows: int, limit: QueuePosition | None
     ) -> tuple[QueuePosition, int] | None:
-        if self._refusal is not None:
-            raise PositionLostError(self._refusal)
+        if self.refusal is not None:
+            raise PositionLostError(self.refusal)
         taken = self._reader.take(begin, rows, limit)
         return None if taken is None else (taken.end, taken.batch.num_rows)
 

@@ -128,7 +128,7 @@ class ServedQueues(Mapping[str, ServedQueue]):
                 except PositionLostError as error:
                     _log.error("Queue %s is not leased any more: %s", name, error)
                     for partition in self._partitions[name]:
-                        self._queues[partition].refuse(str(error))
+                        self._queues[partition].refusal = str(error)
                 except (TfhybridError, OSError) as error:
                     _log.warning("Cannot look for partitions, will try again later: %s", error)
 

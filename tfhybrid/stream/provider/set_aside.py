@@ -6,15 +6,17 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import ConfigError, CorruptFileError
-from tfhybrid.stream.provider.deaths import DeathFile
+from tfhybrid.stream.provider.deaths import DeathFile, Deaths
+from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import checked_json
+from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import Range
 
 _log = logging.getLogger("tfhybrid.stream")
@@ -97,6 +99,48 @@ class SetAside:
             trainers: Names of the trainers that have died under them; one may be there twice.
         """
         return self._max_deaths is not None and len(trainers) >= self._max_deaths
+
+    def mark(self, queue: str, model: str, done: AppliedRanges) -> list[Deaths]:
+        """Adds to the applied rows those that a new provider must not lease with others.
+
+        They are the rows that are set aside, and those under which trainers have died. What the
+        weights have in part is forgotten.
+
+        Args:
+            queue: Name of the queue.
+            model: Name of the target model.
+            done: Rows that the weights have.
+
+        Returns:
+            Rows under which trainers have died: to be leased as they were.
+        """
+        for each in self.leases:
+            if (each.queue, each.model) == (queue, model):
+                if done.overlaps(each.range):
+                    self.remove([each])
+                else:
+                    done.add(each.range)
+        kept = []
+        for deaths in self.deaths.of(queue, model):
+            span = deaths.begin, deaths.end
+            if not done.overlaps(span):
+                done.add(span)
+                kept.append(deaths)
+        return kept
+
+    def keep_deaths(self, queue: str, books: Mapping[str, LeaseBook]) -> None:
+        """Writes the rows of a queue under which trainers have died.
+
+        Args:
+            queue: Name of the queue.
+            books: Leases of the queue, by model.
+        """
+        deaths = [
+            Deaths(model, queue, *span, trainers)
+            for model, book in books.items()
+            for span, trainers in book.deaths
+        ]
+        self.deaths.replace(queue, deaths)
 
     def add(self, lease: SetAsideLease) -> None:
         """Sets a lease aside, and logs it.
