@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,12 +151,27 @@ def test_a_run_without_a_result_is_an_error(tiny):
         run(tiny(""), "benchmarks.room.tiny", ["--quick"])
 
 
+# A worker of pytest ignores interrupts, and so would its children.
+RUN = """import signal, sys
+from pathlib import Path
+from benchmarks.support.compare.__main__ import run
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run(Path(sys.argv[1]), "benchmarks.room.tiny", [])
+"""
+
+
 def test_an_interrupt_ends_the_processes_of_a_run_and_restores_the_results(tiny):
     # The child holds the pipe of the run's output: the run does not return before its end.
     code = "child = subprocess.Popen(['sleep', '600']); open('pid', 'w').write(str(child.pid))"
     tree = tiny(f"{WRITE.format('tiny')}; {code}; os.kill(os.getppid(), 2); time.sleep(600)")
-    with pytest.raises(KeyboardInterrupt):
-        run(tree, "benchmarks.room.tiny", [])
+    interrupted = subprocess.run(
+        [sys.executable, "-c", RUN, str(tree)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert interrupted.stderr.endswith("KeyboardInterrupt\n")
     child = Path("/proc", (tree / "pid").read_text(), "cmdline")
     assert not child.exists() or b"sleep" not in child.read_bytes()
     assert results_of(tree) == KEPT

@@ -116,11 +116,17 @@ unit.models["ads"].open(ModelSpec(tables, [each.shape for each in dense]), dense
 unit.publishers["ads"].publish()
 """
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
+STATISTICS = """import json
+import pathlib
+of_price = {"mean": 2.1, "variance": 3.4, "quantiles": [1.0, 2.0, 5.0]}
+pathlib.Path("statistics.json").write_text(json.dumps({"columns": {"price": of_price}}))
+"""
 BEFORE = {
     "README": "",
     "passes": "",
     "choosing": IMPORTS + "import tensorflow as tf\n" + JOB,
     "keras": IMPORTS + JOB + DATA,
+    "features": STATISTICS,
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,
     "online_training": READY + STREAM,
