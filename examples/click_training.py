@@ -78,6 +78,27 @@ class Recipe:
     pass_batches: int = 0
 
 
+# The published settings for Frappe_x1, and the clipping that the published program does by default.
+# Its network has three layers of 400 units, which take twice as long; the smaller one has the
+# better validation AUC, 0.9858 and 0.9850 with seed 0. Test AUC on two ranks, seeds 0, 1, 2:
+# 0.9843, 0.9840, 0.9843.
+REGULARIZED = Recipe(
+    dim=10,
+    hidden=(200, 200),
+    dropout=0.2,
+    batch_norm=True,
+    dense_rate=1e-3,
+    table_rate=None,
+    stddev=1e-4,
+    penalty=0.025,
+    lazy=False,
+    clip=10.0,
+    reduction="mean",
+    slowdown=0.1,
+    epochs=18,
+)
+
+
 class Point(NamedTuple):
     """One epoch of the learning curve: means over all ranks."""
 

@@ -26,7 +26,7 @@ from tfhybrid.errors import DataError
 
 import frappe
 import one_copy
-from click_training import Outcome, Recipe, Splits, auc_less_log_loss, train
+from click_training import REGULARIZED, Outcome, Recipe, Splits, auc_less_log_loss, train
 from report import ProgressBar, draw_curve, quality, sizes
 
 FOLDER = Path("demo-output")
@@ -150,7 +150,7 @@ def frappe_source(splits: Splits) -> Source:
     return Source(
         "Frappe_x1, real clicks on apps",
         splits,
-        frappe.REGULARIZED,
+        REGULARIZED,
         "published test AUC (BARS)",
         frappe.PUBLISHED_AUC,
         lambda _: (
@@ -174,7 +174,7 @@ def generated_source() -> Source:
         "Generated clicks (the archive of real ones is not here)",
         splits,
         dataclasses.replace(
-            frappe.REGULARIZED,
+            REGULARIZED,
             hidden=(128, 64),
             dropout=0.0,
             dense_rate=3e-3,

@@ -75,7 +75,7 @@ class StoreError(TfhybridError, RuntimeError):
 
 
 class NameTakenError(StoreError):
-    """A running job or an open table already has that name."""
+    """A running job or an open table already has that name, or another process writes a queue."""
 
 
 class StaleEpochError(StoreError):

@@ -88,7 +88,7 @@ class Supervisor:
         After an error they run until this thread ends.
 
         Raises:
-            OSError: `plan.json` cannot be read.
+            OSError: `plan.json` cannot be read, or `processes.json` not be removed.
             ConfigError: An added process needs more processors than there are, or a NUMA node that
                 does not exist.
             CorruptFileError: `plan.json` is damaged.
@@ -235,7 +235,8 @@ def run(
 
     Raises:
         StoreError: Another supervisor runs in the directory.
-        OSError: `lock` cannot be written, or `plan.json` cannot be read.
+        OSError: `lock` cannot be written, `plan.json` not be read, or `processes.json` not be
+            removed.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
         CorruptFileError: `plan.json` is damaged.
@@ -271,7 +272,8 @@ def main() -> None:
 
     Raises:
         StoreError: Another supervisor runs in the folder.
-        OSError: `lock` cannot be written, or `plan.json` cannot be read.
+        OSError: `lock` cannot be written, `plan.json` not be read, or `processes.json` not be
+            removed.
         ConfigError: A process needs more processors than there are, or a NUMA node that does not
             exist.
         CorruptFileError: `plan.json` is damaged.

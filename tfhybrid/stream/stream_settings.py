@@ -381,7 +381,7 @@ class StreamSettings:
             CorruptFileError: A queue is damaged.
             UnsupportedError: A queue is in Kafka, and confluent-kafka is not installed.
             OutOfSpaceError: The sync unit cannot write its journal.
-            OSError: A file of a queue, of bad rows or of leases set aside cannot be opened.
+            OSError: A file of a queue, or one of the provider in the folder, cannot be opened.
         """
         routes = self.queue_routes
         files = StreamFiles(self.folder)

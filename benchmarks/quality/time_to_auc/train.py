@@ -19,26 +19,12 @@ import tensorflow as tf
 import tfhybrid
 from benchmarks.quality.time_to_auc.plain_deepfm import compiled_plain, numbered
 from benchmarks.step.step.model import share_threads
-from examples.click_training import Recipe, Splits, compiled_model, slower_after_a_plateau
+from examples.click_training import REGULARIZED, Splits, compiled_model, slower_after_a_plateau
 from tfhybrid import metrics
 from tfhybrid.data import Batches, Clicks, Shard
 from tfhybrid.data.archives import open_frappe
 
 BATCH = 4096  # of all ranks
-# The published recipe, as in examples/frappe.py; both sides update all rows at every step.
-RECIPE = Recipe(
-    dim=10,
-    hidden=(200, 200),
-    dropout=0.2,
-    batch_norm=True,
-    table_rate=None,
-    stddev=1e-4,
-    penalty=0.025,
-    lazy=False,
-    clip=10.0,
-    reduction="mean",
-    slowdown=0.1,
-)
 
 
 class Part:
@@ -148,7 +134,8 @@ def start(side: str, rate: float, seed: int, limit: int) -> tuple[keras.Model, S
         seed: Seed of initial weights and dropout.
         limit: Maximum number of samples of each part.
     """
-    recipe = dataclasses.replace(RECIPE, dense_rate=rate)
+    # With it both sides update all rows at every step.
+    recipe = dataclasses.replace(REGULARIZED, dense_rate=rate)
     if side == "tfhybrid":
         tfhybrid.init(seed=seed)
     else:
@@ -183,7 +170,7 @@ def main() -> None:
     scored, valid = Part(getattr(splits, arguments.part)), Part(splits.valid)
     clock = Clock(scored, valid, len(splits.train), arguments.every, arguments.targets)
     callbacks = [tfhybrid.callbacks.BroadcastVariables()] if arguments.side == "tfhybrid" else []
-    callbacks += [clock, *slower_after_a_plateau(RECIPE)]
+    callbacks += [clock, *slower_after_a_plateau(REGULARIZED)]
     model.fit(
         batches.dataset(epochs=None),
         epochs=arguments.epochs,

@@ -1,21 +1,14 @@
-"""The archives of real data: where they are absent tests are skipped, except on CI."""
+"""Real data, of which tests read every row."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tfhybrid.data.archives import data_directory
-from tfhybrid.errors import DataError
+from tests.support import real_data as archives
 
 
 @pytest.fixture
 def real_data() -> Path:
-    try:
-        return data_directory()
-    except DataError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
+    return archives.directory_or_skip()

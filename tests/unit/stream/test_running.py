@@ -31,6 +31,17 @@ def started() -> Iterator[list[Running]]:
         each.kill()
 
 
+@pytest.fixture
+def counted(started: list[Running], tmp_path: Path, shm_directory: Path) -> Running:
+    """A stream whose only trainer has counted the items 0 to 19."""
+    command = [*COUNTING, str(tmp_path / "stream.yaml")]
+    config = write_config(tmp_path, shm_directory, counting={"count": 1, "command": command})
+    started.append(Running(config))
+    started[0].feed(range(20))
+    until(lambda: bool(started[0].counts(20).sum() == 20))
+    return started[0]
+
+
 def _gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -91,35 +102,23 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
 
 
 def test_a_provider_whose_leases_are_over_ends_and_is_started_again(
-    started: list[Running], tmp_path: Path, shm_directory: Path
+    counted: Running, tmp_path: Path
 ):
-    command = [*COUNTING, str(tmp_path / "stream.yaml")]
-    config = write_config(tmp_path, shm_directory, counting={"count": 1, "command": command})
-    started.append(Running(config))
-    started[0].feed(range(20))
-    until(lambda: bool(started[0].counts(20).sum() == 20))
-    settings = started[0].settings
+    settings = counted.settings
     settings.remote_model("ads", "a second provider").begin("video", QueuePosition(0, 0))
-    started[0].feed(range(20, 40))
-    until(lambda: bool(started[0].counts(40).sum() == 40), seconds=40)
-    assert started[0].processes()["provider"]["starts"] == 2
+    counted.feed(range(20, 40))
+    until(lambda: bool(counted.counts(40).sum() == 40), seconds=40)
+    assert counted.processes()["provider"]["starts"] == 2
     log = (tmp_path / "stream/processes/provider.log").read_text()
     assert "Queue video has a newer provider" in log
-    np.testing.assert_array_equal(started[0].counts(40), np.ones(40))
-    started[0].stop()
+    np.testing.assert_array_equal(counted.counts(40), np.ones(40))
+    counted.stop()
 
 
-def test_rows_that_are_missing_at_the_end_are_told(
-    started: list[Running], tmp_path: Path, shm_directory: Path
-):
-    command = [*COUNTING, str(tmp_path / "stream.yaml")]
-    config = write_config(tmp_path, shm_directory, counting={"count": 1, "command": command})
-    started.append(Running(config))
-    started[0].feed(range(20))
-    until(lambda: bool(started[0].counts(20).sum() == 20))
+def test_rows_that_are_missing_at_the_end_are_told(counted: Running, tmp_path: Path):
     for segment in (tmp_path / "stream/queues/video").glob("*.log"):
         segment.unlink()  # its rows are in the weights, but were never put
-    (account,) = started[0].stop(status=1)[-1]["audit"]
+    (account,) = counted.stop(status=1)[-1]["audit"]
     assert (account["put"], account["trained"], account["missing"]) == (0, 20, -20)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from rich.filesize import decimal
 
 from tfhybrid.cli.data.distinct_ids import DistinctIds
-from tfhybrid.cli.terminal.console import progress, show, show_table
-from tfhybrid.data.formats.agreed_types import AgreedTypes
+from tfhybrid.cli.data.unit_reading import read_units
+from tfhybrid.cli.terminal.console import show, show_table
 from tfhybrid.data.formats.format import Format
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError
 from tfhybrid.store.table_memory import TableBytes
 
@@ -143,28 +144,19 @@ def _count(
 ) -> tuple[int, dict[str, _Counted]]:
     table_of = {feature: table for table, features in shared.items() for feature in features}
     counted = {table: _Counted(features) for table, features in shared.items()}
-    samples = 0
-    agreeing = file_format.agreeing(AgreedTypes())
-    with progress("Counting", sum(path.stat().st_size for path in paths)) as advance:
-        for path in paths:
-            size, units = path.stat().st_size, agreeing.scan(path)
-            agreeing.compare_scanned()
-            for unit in units:
-                if unit.rows:
-                    clicks = agreeing.read_unit(unit)
-                    samples += len(clicks)
-                    if unknown := sorted(table_of.keys() - clicks.features.keys()):
-                        raise ConfigError(
-                            f"--shared must name features of the files, {sorted(clicks.features)}. "
-                            f"Received: {unknown}"
-                        )
-                    for feature, keys in clicks.features.items():
-                        table = table_of.get(feature, feature)
-                        of_table = counted.setdefault(table, _Counted([feature]))
-                        of_table.keys += _number_of_keys(keys)
-                        of_table.ids.add(keys)
-                advance(size // len(units))
-    return samples, counted
+
+    def count(clicks: Clicks) -> None:
+        if unknown := sorted(table_of.keys() - clicks.features.keys()):
+            raise ConfigError(
+                f"--shared must name features of the files, {sorted(clicks.features)}. "
+                f"Received: {unknown}"
+            )
+        for feature, keys in clicks.features.items():
+            of_table = counted.setdefault(table_of.get(feature, feature), _Counted([feature]))
+            of_table.keys += _number_of_keys(keys)
+            of_table.ids.add(keys)
+
+    return read_units(paths, file_format, "Counting", count), counted
 
 
 def _number_of_keys(keys: Any) -> int:

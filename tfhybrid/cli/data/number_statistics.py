@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.cli.terminal.console import progress, show, show_table
-from tfhybrid.data.formats.agreed_types import AgreedTypes
+from tfhybrid.cli.data.unit_reading import read_units
+from tfhybrid.cli.terminal.console import show, show_table
 from tfhybrid.data.formats.format import Format
+from tfhybrid.data.samples.clicks import Clicks
 
 EXACT_VALUES = 1 << 20  # 4 MB per column
 _SKETCH_SIZE = 4096  # 50 KB per column; the rank error is 0.07 %
@@ -148,19 +149,13 @@ def of_files(paths: list[Path], file_format: Format, parts: int) -> dict[str, An
         DataError: A value of the files is malformed, or a column has different types in two files.
         OSError: A file cannot be read.
     """
-    samples, columns = 0, dict[str, NumberStatistics]()
-    agreeing = file_format.agreeing(AgreedTypes())
-    with progress("Reading", sum(path.stat().st_size for path in paths)) as advance:
-        for path in paths:
-            size, units = path.stat().st_size, agreeing.scan(path)
-            agreeing.compare_scanned()
-            for unit in units:
-                if unit.rows:
-                    clicks = agreeing.read_unit(unit)
-                    samples += len(clicks)
-                    for name, numbers in _single_columns(clicks.dense):
-                        columns.setdefault(name, NumberStatistics()).add(numbers)
-                advance(size // len(units))
+    columns: dict[str, NumberStatistics] = {}
+
+    def add(clicks: Clicks) -> None:
+        for name, numbers in _single_columns(clicks.dense):
+            columns.setdefault(name, NumberStatistics()).add(numbers)
+
+    samples = read_units(paths, file_format, "Reading", add)
     statistics = {name: column.result(parts) for name, column in columns.items()}
     return {"files": len(paths), "samples": samples, "columns": statistics}
 

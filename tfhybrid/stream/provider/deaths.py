@@ -6,16 +6,19 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import CorruptFileError
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import checked_json
+from tfhybrid.stream.weights.lease import Range
 
 _log = logging.getLogger("tfhybrid.stream")
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Deaths:
     begin: QueuePosition
     end: QueuePosition
     trainers: tuple[str, ...]
+
+    @property
+    def range(self) -> Range:
+        """Position of the first row, and position behind the last row."""
+        return self.begin, self.end
 
 
 class DeathFile:
@@ -73,11 +81,7 @@ class DeathFile:
             if [each for each in self._deaths if each.queue == queue] == [*deaths]:
                 return
             self._deaths = [each for each in self._deaths if each.queue != queue] + [*deaths]
-            content, _ = checked_json.encoded([dataclasses.asdict(each) for each in self._deaths])
-            try:
-                write_whole(self._path, content)
-            except OSError as error:
-                _log.error("%s: deaths of trainers could not be written: %s", self._path, error)
+            write_entries(self._path, self._deaths, "deaths of trainers")
 
     def _read(self) -> list[Deaths]:
         try:
@@ -99,16 +103,50 @@ def read(path: Path) -> list[Deaths]:
         CorruptFileError: The file is damaged.
         OSError: The file cannot be read.
     """
+    return read_entries(path, Deaths, "deaths")
+
+
+def read_entries(path: Path, kind: Callable[..., _T], what: str) -> list[_T]:
+    """Returns the entries of a provider's file, each of rows and the trainers of these.
+
+    Args:
+        path: Path of the file.
+        kind: Class of an entry, with the fields `begin`, `end` and `trainers`.
+        what: Noun of the entries, for errors.
+
+    Raises:
+        CorruptFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
     entries, _ = checked_json.read(path)
     try:
-        return [_deaths_of(**entry) for entry in entries]
+        return [_entry(kind, **entry) for entry in entries]
     except TypeError as error:
-        raise CorruptFileError(f"{path} does not list deaths: {error!r}") from error
+        raise CorruptFileError(f"{path} does not list {what}: {error!r}") from error
 
 
-def _deaths_of(
-    begin: Sequence[int], end: Sequence[int], trainers: Sequence[str], **names: Any
-) -> Deaths:
-    return Deaths(
-        begin=QueuePosition(*begin), end=QueuePosition(*end), trainers=tuple(trainers), **names
+def write_entries(path: Path, entries: Sequence[Any], what: str) -> None:
+    """Writes the entries of a provider's file, or logs why that failed.
+
+    Args:
+        path: Path of the file.
+        entries: Instances of a dataclass.
+        what: Noun of the entries, for the log.
+    """
+    content, _ = checked_json.encoded([dataclasses.asdict(each) for each in entries])
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        _log.error("%s: %s could not be written: %s", path, what, error)
+
+
+def _entry(
+    kind: Callable[..., _T],
+    begin: Sequence[int],
+    end: Sequence[int],
+    trainers: Sequence[str],
+    **fields: Any,
+) -> _T:
+    return kind(
+        begin=QueuePosition(*begin), end=QueuePosition(*end), trainers=tuple(trainers), **fields
     )

@@ -253,7 +253,7 @@ class Provider:
         Raises:
             LeaseRefusedError: There is no such model, it is not trained from the queue, the trainer
                 has no queue of its own, or the lease of a repeated request is over.
-            PositionLostError: Retention has removed the next rows.
+            PositionLostError: Retention has removed the next rows, or the topic was made again.
             DataError: There are too many bad rows.
             CorruptFileError: A record is damaged.
             StreamError: The request is repeated, and the queue cannot be reached.
@@ -314,7 +314,7 @@ class Provider:
         Raises:
             LeaseRefusedError: There is no such model, it is not trained from the queue, or the
                 trainer has no queue of its own.
-            PositionLostError: Retention has removed the next rows.
+            PositionLostError: Retention has removed the next rows, or the topic was made again.
             DataError: There are too many bad rows.
             CorruptFileError: A record is damaged.
         """

@@ -88,7 +88,7 @@ class ServedQueue:
                 seconds=seconds,
             )
             for each in deaths:
-                self._books[model].put_back((each.begin, each.end), each.trainers)
+                self._books[model].put_back(each.range, each.trainers)
 
     def put(self, records: Sequence[Numbered]) -> int:
         """Appends the records that the queue does not have yet.
@@ -196,7 +196,8 @@ class ServedQueue:
             model: Name of the target model.
 
         Raises:
-            PositionLostError: Retention has removed the rows at the head.
+            PositionLostError: Retention has removed the rows at the head, or the topic was made
+                again.
             DataError: There are too many bad rows.
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
@@ -212,7 +213,7 @@ class ServedQueue:
             now: Time in seconds, from the clock of `grant`.
 
         Raises:
-            StreamError: The sync unit does not answer.
+            StreamError: The sync unit does not answer, or a newer provider serves the queue.
         """
         with self._lock:
             for lease in self._books[model].expired(now):
@@ -274,7 +275,7 @@ class ServedQueue:
             holder: Name of the trainer.
 
         Raises:
-            StreamError: The sync unit does not answer.
+            StreamError: The sync unit does not answer, or a newer provider serves the queue.
         """
         with self._lock:
             for lease in self._books[model].open:

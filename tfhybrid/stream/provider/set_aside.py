@@ -8,11 +8,9 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import ConfigError, CorruptFileError
-from tfhybrid.stream.provider.deaths import DeathFile, Deaths
+from tfhybrid.stream.provider.deaths import DeathFile, Deaths, read_entries, write_entries
 from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights import checked_json
@@ -122,9 +120,8 @@ class SetAside:
                     done.add(each.range)
         kept = []
         for deaths in self.deaths.of(queue, model):
-            span = deaths.begin, deaths.end
-            if not done.overlaps(span):
-                done.add(span)
+            if not done.overlaps(deaths.range):
+                done.add(deaths.range)
                 kept.append(deaths)
         return kept
 
@@ -172,17 +169,12 @@ class SetAside:
         try:
             return read(self._path)
         except CorruptFileError as error:
-            moved = self._path.with_name(f"damaged-{self._path.name}")
-            self._path.replace(moved)
+            moved = checked_json.moved_aside(self._path)
             _log.error("The leases set aside are given out again: %s. It is now %s", error, moved)
             return []
 
     def _write(self) -> None:
-        content, _ = checked_json.encoded([dataclasses.asdict(each) for each in self._leases])
-        try:
-            write_whole(self._path, content)
-        except OSError as error:
-            _log.error("%s: the leases set aside could not be written: %s", self._path, error)
+        write_entries(self._path, self._leases, "the leases set aside")
 
 
 def read(path: Path) -> list[SetAsideLease]:
@@ -196,17 +188,6 @@ def read(path: Path) -> list[SetAsideLease]:
         OSError: The file cannot be read.
     """
     try:
-        entries, _ = checked_json.read(path)
-        return [_lease_of(**entry) for entry in entries]
+        return read_entries(path, SetAsideLease, "leases")
     except FileNotFoundError:
         return []
-    except (ValueError, TypeError) as error:
-        raise CorruptFileError(f"{path} does not list leases: {error!r}") from error
-
-
-def _lease_of(
-    begin: Sequence[int], end: Sequence[int], trainers: Sequence[str], **fields: Any
-) -> SetAsideLease:
-    return SetAsideLease(
-        begin=QueuePosition(*begin), end=QueuePosition(*end), trainers=tuple(trainers), **fields
-    )

@@ -67,10 +67,9 @@ class TopicIds:
         Raises:
             OSError: The file cannot be written.
         """
-        if self._ids.get(queue) != topic:
-            self._ids[queue] = topic
-            content, _ = checked_json.encoded(self._ids)
-            write_whole(self._path, content)
+        self._ids[queue] = topic
+        content, _ = checked_json.encoded(self._ids)
+        write_whole(self._path, content)
 
     def _read(self) -> dict[str, str]:
         try:
@@ -79,7 +78,6 @@ class TopicIds:
         except FileNotFoundError:
             return {}
         except (CorruptFileError, TypeError, ValueError) as error:
-            moved = self._path.with_name(f"damaged-{self._path.name}")
-            self._path.replace(moved)
+            moved = checked_json.moved_aside(self._path)
             _log.error("Topics count as those that were trained: %s. It is now %s", error, moved)
             return {}

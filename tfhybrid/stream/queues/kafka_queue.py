@@ -247,7 +247,7 @@ class KafkaQueue(Queue):
                 f"Queue {self.name} cannot be read from offset {at}: it has offsets "
                 f"{self.begin()} to {self.end()}. Keep records for longer, or skip the lost ones"
             )
-        raise StreamError(f"Cannot read the queue {self.name} at {self._servers}: {error}")
+        raise self._failed("read", error)
 
     def _offset_of(self, which: int) -> int:
         until = time.monotonic() + self._timeout
@@ -269,7 +269,7 @@ class KafkaQueue(Queue):
         try:
             future.result(self._timeout)
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            if _code_of(error) != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._failed("create", error) from error
 
     def _open_producer(self) -> confluent_kafka.Producer:
@@ -322,17 +322,8 @@ class ForeignPartition(KafkaQueue):
     """A partition of a topic that other programs write, for reading only. Not thread-safe.
 
     Keys and headers of its records mean nothing here and are dropped. A record without a value has
-    no rows.
-
-    Args:
-        servers: Addresses of the brokers, `host:port`, separated by commas.
-        topic: Name of the topic.
-        partition: Number of the partition.
-        settings: Additional settings for librdkafka, for example for TLS.
+    no rows. Its arguments are those of `KafkaQueue`.
     """
-
-    def __init__(self, servers: str, topic: str, partition: int, settings: dict[str, Any]) -> None:
-        super().__init__(servers, topic, partition=partition, settings=settings)
 
     @override
     def _record(self, message: _Message) -> Record:
@@ -372,7 +363,7 @@ class KafkaTopic(Topic):
         try:
             description = futures[self._topic].result()
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if _code_of(error) == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise StreamError(
                     f"Topic {self._topic} must exist at {self._servers}, because `ours: no` says "
                     f"that others make it. Received: {error}"
@@ -384,7 +375,9 @@ class KafkaTopic(Topic):
 
     @override
     def open(self, partition: int) -> ForeignPartition:
-        return ForeignPartition(self._servers, self._topic, partition, self._settings)
+        return ForeignPartition(
+            self._servers, self._topic, partition=partition, settings=self._settings
+        )
 
 
 def settings_of(text: str) -> tuple[str, str, int]:

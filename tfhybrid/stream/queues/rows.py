@@ -81,7 +81,7 @@ def decode(record: Record, columns: RowColumns) -> DecodedRows:
     try:
         if record.attributes.get(_FORMAT) == _LINES:
             return _from_lines(payload.split(b"\n"), columns)
-        if payload.lstrip()[:1] in (b"{", b"["):
+        if _is_json(payload):
             value = _parsed(payload)
             return _of_rows(value if isinstance(value, list) else [value], columns)
         return _from_arrow(payload, columns)
@@ -97,13 +97,17 @@ def other_format(payload: bytes) -> str | None:
     Args:
         payload: Payload of a record.
     """
-    if payload.lstrip()[:1] in (b"{", b"["):
+    if _is_json(payload):
         return None
     try:
         pa.ipc.open_stream(payload).close()
     except _BAD as error:
         return _other_format(payload, error)
     return None
+
+
+def _is_json(payload: bytes) -> bool:
+    return payload.lstrip()[:1] in (b"{", b"[")
 
 
 def _parsed(text: bytes) -> Any:

@@ -166,7 +166,7 @@ class Leases:
         Raises:
             LeaseRefusedError: The model is unknown or not trained from the queue, or this trainer
                 has no queue of its own.
-            PositionLostError: Retention has removed the next rows.
+            PositionLostError: Retention has removed the next rows, or the topic was made again.
             StreamError: The provider or, with `direct`, a queue cannot be reached.
             DataError: There are too many bad rows.
             CorruptFileError: A record of the queue is damaged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from tfhybrid.checkpoint import storage
@@ -40,6 +41,20 @@ def read(path: Location) -> tuple[Any, int]:
         return json.loads(content), crc
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
+
+
+def moved_aside(path: Path) -> Path:
+    """Renames a damaged file to `damaged-NAME`, so that nobody reads it, and returns its new path.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        OSError: The file cannot be renamed.
+    """
+    moved = path.with_name(f"damaged-{path.name}")
+    path.replace(moved)
+    return moved
 
 
 def check(path: Location, crc: int) -> None:

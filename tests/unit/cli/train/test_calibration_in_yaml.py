@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from tfhybrid.cli.train.training import Training
 from tfhybrid.errors import ConfigError, DataError
 
 SAMPLES = 256
-
-
-@pytest.fixture(autouse=True)
-def _ended() -> Iterator[None]:
-    """Ends the job that a test has begun."""
-    yield
-    tfhybrid.shutdown()
 
 
 def write_days(folder: Path, labels: np.ndarray) -> None:

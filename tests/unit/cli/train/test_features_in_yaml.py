@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ ROWS = """label,user,city,genres,price
 1,7,Bonn,War,250
 0,9,Ulm,Drama,1e9
 """
-
-
-@pytest.fixture(autouse=True)
-def _ended() -> Iterator[None]:
-    """Ends the job that a test has begun."""
-    yield
-    tfhybrid.shutdown()
 
 
 @pytest.fixture

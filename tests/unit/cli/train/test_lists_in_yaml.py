@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from tfhybrid.cli.train.training import Training
 
 SAMPLES = 128
 WORDS = np.array(["a", "bb", "", "ccc"])
-
-
-@pytest.fixture(autouse=True)
-def _ended() -> Iterator[None]:
-    """Ends the job that a test has begun."""
-    yield
-    tfhybrid.shutdown()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,6 @@ def run(*arguments: Any, status: int = 0) -> Result:
     result = CliRunner().invoke(app, ["train", *map(str, arguments)])
     assert result.exit_code == status, result.output
     return result
-
-
-@pytest.fixture(autouse=True)
-def _ended() -> Iterator[None]:
-    """Ends the job that a test has begun."""
-    yield
-    tfhybrid.shutdown()
 
 
 @pytest.fixture
