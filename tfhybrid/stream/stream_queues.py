@@ -74,7 +74,8 @@ class KafkaPlace:
         if not isinstance(content, dict) or set(_FIXED) & set(content):
             raise ConfigError(
                 f"{self.settings} must be a mapping from settings of librdkafka to values, without "
-                f"{', '.join(_FIXED)}. Received: {list(content or ())}"
+                f"{', '.join(_FIXED)}. Received: "
+                f"{[*content] if isinstance(content, dict) else repr(content)}"
             )
         return dict(content)
 

@@ -45,6 +45,9 @@ def test_a_queue_of_ours_with_settings(tmp_path: Path):
     (tmp_path / "kafka.yaml").write_text("isolation.level: read_uncommitted\n")
     with pytest.raises(ConfigError, match=r"without auto\.offset\.reset"):
         queues.open("video")
+    (tmp_path / "kafka.yaml").write_text("5\n")
+    with pytest.raises(ConfigError, match=r"must be a mapping.*Received: 5"):
+        StreamQueues(settings.queues, settings.folder).open("video")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,7 @@ def test_a_place_that_cannot_be(tmp_path: Path, place: object, reason: str):
     ("routes", "reason"),
     [
         ({"columns": ["item"], "queues": {7: "clicks"}}, "Received: routes to .'clicks'."),
+        ({"columns": ["item"], "queues": {7: "clicks/0"}}, "Received: routes to .'clicks/0'."),
         ({"queues": {7: "video"}}, "a list of at least one column"),
         ({"models": {"ads": ["others"]}}, "must be among .'clicks'., at least one"),
         ({"others": ["clicks"]}, "the fields must be from"),

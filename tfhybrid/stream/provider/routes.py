@@ -67,7 +67,9 @@ class Routes:
                 f"The queues of routes are named by one value for each of the columns "
                 f"{list(self.columns)}, joined by `/`. Received: {never}"
             )
-        foreign = sorted(set(self.others) & set(self.queues.values()))
+        foreign = sorted(
+            {to for to in self.queues.values() if {to, to.rpartition("/")[0]} & {*self.others}}
+        )
         if foreign:
             raise ConfigError(
                 "Only other programs write a queue with `ours: no`, so that no route leads there. "

@@ -185,7 +185,7 @@ class ServedQueue:
                 except BaseException:
                     self._books[model].give_back(lease.fence)
                     raise
-                self._books[model].finish(lease.fence)
+                self.finish(model, lease.fence)
 
     def has_rows(self, model: str) -> bool:
         """Returns whether the queue has rows that are neither leased nor in the weights.
@@ -323,7 +323,7 @@ class ServedQueue:
         with self._ours():
             is_applied = self._weights[model].revoke(self.name, lease)
         if is_applied:
-            book.finish(lease.fence)
+            self.finish(model, lease.fence)
             return
         self._reader.forget()
         trainers = book.died(lease.fence)

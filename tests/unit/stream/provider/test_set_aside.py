@@ -45,10 +45,13 @@ class Stream:
         self.number += 1
         return self.site.provider.lease(Request(trainer, self.number, "ads"))
 
-    def train(self, work: GrantedWork, trainer: str) -> None:
+    def apply(self, work: GrantedWork, trainer: str) -> None:
         keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
         values = {"item": counts.astype(np.float32)[:, None]}
         self.model.apply(work.update("ads", trainer, 0, {"item": keys}, values))
+
+    def train(self, work: GrantedWork, trainer: str) -> None:
+        self.apply(work, trainer)
         self.site.provider.finish("ads", work.queue, work.lease.fence)
 
     def restart(self) -> None:
@@ -167,6 +170,21 @@ def test_a_new_provider_knows_how_many_have_died(
         stream.restart()
     assert stream.lease("e").batch["item"].to_pylist() == [4, 5]
     assert "3 trainers have died under it, a, b, c" in caplog.text
+    assert stream.account().aside == 2
+
+
+def test_deaths_are_known_behind_rows_whose_trainer_died_when_they_were_applied(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.put(*range(4))
+    assert stream.site.provider.lease(Request("a", 900, "ads", steps=4)).lease.rows == 4
+    stream.apply(stream.lease("b"), "b")
+    assert stream.lease("c").batch["item"].to_pylist() == [2, 3]
+    stream.restart()
+    for trainer in "de":
+        assert stream.lease(trainer).batch["item"].to_pylist() == [2, 3]
+    assert stream.lease("f") is None
+    assert "3 trainers have died under it, a, d, e" in caplog.text
     assert stream.account().aside == 2
 
 
