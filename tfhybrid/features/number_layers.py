@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.errors import ConfigError
-
-_INT64 = np.iinfo(np.int64)
+from tfhybrid.values.column import is_number
 
 
 class ElementLayer(keras.layers.Layer):
@@ -70,6 +69,8 @@ class Default(ElementLayer):
 class Clip(ElementLayer):
     """Raises smaller numbers to `low` and lowers larger ones to `high`. NaN stays NaN.
 
+    Whole numbers get the next whole limits within `low` and `high`.
+
     Args:
         low: Smallest number of the output. Default: no limit.
         high: Largest number of the output. Default: no limit.
@@ -103,10 +104,10 @@ class Clip(ElementLayer):
             inputs: Numbers of any shape.
         """
         if self.low is not None:
-            low = tf.cast(self.low, inputs.dtype)
+            low = _limit(self.low, math.ceil, inputs.dtype)
             inputs = tf.where(inputs < low, low, inputs)
         if self.high is not None:
-            high = tf.cast(self.high, inputs.dtype)
+            high = _limit(self.high, math.floor, inputs.dtype)
             inputs = tf.where(inputs > high, high, inputs)
         return inputs
 
@@ -206,9 +207,15 @@ class Buckets(ElementLayer):
         return {**super().get_config(), "boundaries": self.boundaries}
 
 
+def _limit(number: float, rounded: Callable[[float], int], dtype: tf.DType) -> tf.Tensor:
+    """Returns a limit in the dtype of numbers."""
+    if dtype.is_floating:
+        return tf.constant(number, dtype)
+    return tf.constant(min(max(rounded(number), dtype.min), dtype.max), dtype)
+
+
 def _number(what: str, value: Any) -> float:
     """Returns a number of Python; whole numbers stay whole."""
-    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise ConfigError(f"{what} must be a finite number. Received: {value!r}")
     return value.item() if isinstance(value, np.number) else value

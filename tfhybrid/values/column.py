@@ -71,7 +71,7 @@ class Column:
             raise ConfigError(
                 f"A Column's length must be a whole number, at least 1, or None. Received: {self}"
             )
-        if not all(each is None or _is_number(each) for each in (self.low, self.high)):
+        if not all(each is None or is_number(each) for each in (self.low, self.high)):
             raise ConfigError(
                 "A Column's low and high must be numbers, for times microseconds since 1970. "
                 f"Received: low={self.low!r}, high={self.high!r}"
@@ -130,7 +130,7 @@ class Column:
         missing = self.missing
         if missing is None or (isinstance(missing, str) and self.role == "string"):
             return
-        number = _is_number(missing)
+        number = is_number(missing)
         if number and not self.whole:
             with np.errstate(over="ignore"):
                 held = np.array([missing]).astype(self.dtype)[0]
@@ -147,5 +147,6 @@ class Column:
             )
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Returns whether a value is a number of Python or NumPy; `True` and `False` are none."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

@@ -118,6 +118,17 @@ def test_whole_numbers_are_cut_into_buckets_exactly():
     assert of_column(Column("age"), Buckets(boundaries), values=values) == expected
 
 
+def test_wide_and_whole_numbers_are_clipped_exactly():
+    wide = tf.constant([[0.1], [5.0]], tf.float64)
+    column = Column("price", "number", dtype="float64")
+    assert of_column(column, Clip(0.3, 0.7), Buckets([0.3, 0.7]), values=wide) == [[1], [2]]
+    whole = tf.constant([[each] for each in INT64], tf.int64)
+    limits = [(0.5, 2**31 - 1), (-(2**53) - 1, 2**53 + 1), (-1e30, 1e30)]
+    for low, high in limits:
+        expected = [[min(max(each, math.ceil(low)), math.floor(high))] for each in INT64]
+        assert of_column(Column("age"), Clip(low, high), values=whole) == expected
+
+
 def test_wide_numbers_are_cut_into_buckets_exactly():
     column = Column("price", "number", dtype="float64")
     values = tf.constant([[0.1], [np.nextafter(0.1, 0)]], tf.float64)

@@ -20,10 +20,10 @@ class LayerSettings(Section):
     """Layer of a feature, from `tfhybrid.features`: one of these settings. `log` has none."""
 
     default: float | None = Field(None, description="Number in place of NaN.")
-    clip: Annotated[list[float | None], Field(min_length=2, max_length=2)] | None = Field(
+    clip: Annotated[list[int | float | None], Field(min_length=2, max_length=2)] | None = Field(
         None, description="Smallest and largest number; null for no limit."
     )
-    buckets: list[float] | None = Field(None, description="Ascending boundaries of buckets.")
+    buckets: list[int | float] | None = Field(None, description="Ascending boundaries of buckets.")
     normalization: NormalizationSettings | None = Field(
         None, description="Mean and variance of the numbers, which become 0 and 1."
     )
@@ -40,8 +40,8 @@ class LayerSettings(Section):
         given = self.given().keys() - {"keep"}
         if len(given) != 1 or (self.keep and self.truncate is None):
             raise ValueError(
-                f"a layer has one of {sorted(LayerSettings.model_fields)}, and keep with truncate, "
-                f"not {sorted(self.given())}"
+                f"a layer has one of {sorted(LayerSettings.model_fields.keys() - {'keep'})}, and "
+                f"keep with truncate, not {sorted(self.given())}"
             )
         return self
 
