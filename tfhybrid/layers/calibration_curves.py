@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfhybrid.errors import DataError
-from tfhybrid.metrics.binary import checked_samples
+from tfhybrid.metrics.binary import checked_samples, sigmoid
 
 Floats = npt.NDArray[np.float64]
 _MAX_STEPS = 100
@@ -90,7 +90,7 @@ def _minimized(line: Floats, scaled: Floats, targets: Floats, weights: Floats) -
 
     current = loss(line)
     for _ in range(_MAX_STEPS):
-        probabilities = np.exp(-np.logaddexp(0.0, -(line[0] * scaled + line[1])))
+        probabilities = sigmoid(line[0] * scaled + line[1])
         # Sums of NumPy instead of dot products: their bits do not depend on the number of threads.
         errors = weights * probabilities - targets
         curvature = weights * probabilities * (1 - probabilities)

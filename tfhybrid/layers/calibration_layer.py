@@ -20,6 +20,7 @@ from tfhybrid.layers.calibration_curves import (
     platt_line,
     scored_classes,
 )
+from tfhybrid.metrics.binary import sigmoid
 from tfhybrid.metrics.predicted_samples import samples_of_rank
 
 _log = logging.getLogger("tfhybrid.layers")
@@ -207,9 +208,7 @@ def _samples(model: keras.Model, batches: Iterable[Any]) -> np.ndarray:
 
 
 def _report(method: str, classes: ScoredClasses) -> None:
-    predicted = np.sum(
-        (classes.positives + classes.negatives) * np.exp(-np.logaddexp(0.0, -classes.logits))
-    )
+    predicted = np.sum((classes.positives + classes.negatives) * sigmoid(classes.logits))
     _log.info(
         "Fitted %s calibration to %d different logits, which predict %.4g times the actual clicks",
         method,

@@ -12,6 +12,15 @@ from tfhybrid.errors import DataError
 Floats = npt.NDArray[np.float64]
 
 
+def sigmoid(logits: npt.NDArray[np.floating]) -> Floats:
+    """Returns the probabilities of logits, computed in float64 so that large ones do not overflow.
+
+    Args:
+        logits: Logits of any shape.
+    """
+    return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+
+
 def auc(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:

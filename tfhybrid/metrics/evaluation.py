@@ -13,7 +13,7 @@ from tensorflow import keras
 from tfhybrid import distributed
 from tfhybrid.core import native
 from tfhybrid.errors import DataError
-from tfhybrid.metrics.binary import auc, log_loss
+from tfhybrid.metrics.binary import auc, log_loss, sigmoid
 from tfhybrid.metrics.calibration import calibration, normalized_entropy
 from tfhybrid.metrics.grouped import gauc
 from tfhybrid.metrics.predicted_samples import samples_of_rank
@@ -123,7 +123,7 @@ def _agreed(every: Sequence[dict[str, bool]]) -> tuple[list[str], dict[str, bool
 
 def _scores(columns: np.ndarray, from_logits: bool, keys: np.ndarray | None) -> dict[str, float]:
     labels, outputs, weights = columns.T
-    probabilities = _sigmoid(outputs) if from_logits else outputs
+    probabilities = sigmoid(outputs) if from_logits else outputs
     scores = {
         "auc": auc(labels, outputs, weights),
         "log_loss": log_loss(labels, probabilities, weights),
@@ -134,8 +134,3 @@ def _scores(columns: np.ndarray, from_logits: bool, keys: np.ndarray | None) -> 
     if keys is not None:
         scores["gauc"] = gauc(keys, labels, outputs, weights)
     return scores
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Computes probabilities in float64 by logaddexp, so large logits do not overflow."""
-    return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+from typing import TYPE_CHECKING
 
 from tfhybrid import distributed
 from tfhybrid.job import current_job
 from tfhybrid.monitoring import metrics
 from tfhybrid.monitoring.metrics import Reading
-from tfhybrid.monitoring.prometheus import Endpoint
 from tfhybrid.monitoring.report import report_stores
 from tfhybrid.settings import metrics_host, metrics_port, shm_directory
+
+if TYPE_CHECKING:  # few processes serve, and all import this module
+    from tfhybrid.monitoring.prometheus import Endpoint
 
 _log = logging.getLogger("tfhybrid.metrics")
 
@@ -62,7 +65,11 @@ def serve(port: int | None = None, *, address: str | None = None) -> Endpoint | 
         return itertools.chain(metrics.of_process(), *map(metrics.of_store, stores))
 
     def open_endpoint() -> Endpoint | None:
-        return Endpoint(job.name, reading, chosen or 0, host) if distributed.rank() == 0 else None
+        if distributed.rank() > 0:
+            return None
+        from tfhybrid.monitoring.prometheus import Endpoint
+
+        return Endpoint(job.name, reading, chosen or 0, host)
 
     endpoint = distributed.together(open_endpoint)
     if endpoint is not None:

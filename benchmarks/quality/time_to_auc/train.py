@@ -24,7 +24,7 @@ from tfhybrid import metrics
 from tfhybrid.data import Batches, Clicks, Shard
 from tfhybrid.data.archives import open_frappe
 
-BATCH = 4096  # of all ranks
+BATCH = REGULARIZED.batch_size  # of all ranks
 
 
 class Part:

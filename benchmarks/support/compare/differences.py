@@ -8,8 +8,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-# What a result says of itself, and runs whose medians stand in its summary.
-_NOT_MEASURED = {"date", "machine", "host", "setting", "load_before"}
+# What a result says of itself, and by which its settings were chosen.
+_NOT_MEASURED = {"date", "machine", "host", "setting", "load_before", "tuning"}
 Figures = dict[str, float]
 
 
@@ -39,6 +39,7 @@ def _numbers(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
             named = isinstance(each, dict) and "side" in each
             yield from _numbers(each, (*path, str(each["side"])) if named else path)
     elif isinstance(value, dict):
+        # The medians of runs stand in a summary.
         skipped = _NOT_MEASURED | ({"runs"} if "summary" in value else set())
         for name, each in value.items():
             if name not in skipped:

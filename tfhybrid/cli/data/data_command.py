@@ -20,6 +20,7 @@ from tfhybrid.cli.terminal.options import Json
 from tfhybrid.errors import ConfigError
 
 app = CommandApp()
+_WITH_DENSE = ("csv", "parquet", "tfrecord")  # formats whose numbers --dense names
 
 
 @app.callback()
@@ -95,16 +96,12 @@ def statistics(
     $ tfhybrid data statistics day.csv --format csv --dense price --json
     """
     from tfhybrid.cli.data import number_statistics
-    from tfhybrid.values import Column
 
     options = dataclasses.asdict(samples)
-    if format_ in FORMATS and options["dense"] is not None:
-        missing = options["missing_value"]
-        options["dense"] = [
-            Column(name, "number", missing=math.nan if missing is None else missing)
-            for name in options["dense"].split(",")
-        ]
+    if format_ in _WITH_DENSE and options["dense"] is not None:
         options["features"] = options["features"] or []
+        if options["missing_value"] is None:
+            options["missing_value"] = math.nan
     result = number_statistics.of_files(sources, format_of(format_, **options), parts)
     if not result["columns"]:
         raise ConfigError("There are no columns of numbers: name them in --dense. Received: none")

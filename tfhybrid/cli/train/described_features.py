@@ -50,7 +50,8 @@ def _column(name: str, data: Data, tensor: Any) -> Column:
 
 def _feature(name: str, spec: FeatureSpec, columns: Mapping[str, Column]) -> Any:
     if isinstance(spec, CrossSettings):
-        return Cross(spec.cross, **({} if spec.num_bins is None else {"num_bins": spec.num_bins}))
+        fields = spec.given()
+        return Cross(fields.pop("cross"), **fields)
     column, *layers = [spec] if isinstance(spec, str) else spec
     if not isinstance(column, str) or column not in columns:
         raise ConfigError(

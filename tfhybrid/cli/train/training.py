@@ -27,7 +27,7 @@ from tfhybrid import (
 from tfhybrid.cli.train.described_features import described_features
 from tfhybrid.cli.train.settings_file import SettingsFile
 from tfhybrid.cli.train.table_section import InitializerSettings, OwnTable, TableOptimizer
-from tfhybrid.cli.train.train_settings import CalibrationSettings, Evaluation, Settings
+from tfhybrid.cli.train.train_settings import CalibrationSettings, Evaluation, Export, Settings
 from tfhybrid.config import TableConfig
 from tfhybrid.config.file_tier import FileTier
 from tfhybrid.config.placement import Replicated, Sharded
@@ -79,6 +79,7 @@ class Training:
                 metrics.serve(job.metrics_port, address=job.metrics_host)
         keras.utils.set_random_seed(job.seed)
         self.batches = self._batches(shuffle=not trial)
+        self._spec: dict[str, Any] = self.batches.dataset().element_spec[0]  # by column
         self.evaluated = self._files_of("evaluation", self._settings.evaluation)
         self.held_out = self._files_of("calibration", self._settings.calibration)
         self._features = self._described_features()
@@ -125,9 +126,7 @@ class Training:
             group = settings.evaluation.group
             result["scores"] = metrics.evaluate(self.model, self.evaluated, group=group)
         if settings.export is not None:
-            options = settings.export.model_dump(include={"unseen", "min_norm"})
-            folder = export.saved_model(self._calibrated(), settings.export.directory, **options)
-            result["exported"] = str(folder)
+            result["exported"] = str(self._export(settings.export, settings.export.directory))
         return result
 
     def try_out(self) -> None:
@@ -155,9 +154,8 @@ class Training:
                 warnings.simplefilter("ignore", RuntimeWarning)
                 metrics.evaluate(self.model, self.evaluated, steps=1, group=group)
         if settings.export is not None:
-            options = settings.export.model_dump(include={"unseen", "min_norm"})
             with tempfile.TemporaryDirectory(prefix="tfhybrid-check-") as folder:
-                export.saved_model(self._calibrated(), folder, **options)
+                self._export(settings.export, folder)
         if settings.checkpoints is not None:
             position: Any = checkpoint.restore(self.model, settings.checkpoints.directory)
             if not position.starts_epoch:
@@ -168,6 +166,10 @@ class Training:
     def _keeps_best(self) -> bool:
         saved = self._settings.checkpoints
         return saved is not None and saved.best and self._settings.evaluation is not None
+
+    def _export(self, settings: Export, folder: str) -> Any:
+        options = settings.model_dump(include={"unseen", "min_norm"})
+        return export.saved_model(self._calibrated(), folder, **options)
 
     def _calibrated(self) -> keras.Model:
         """Returns the model to export; every rank must call it."""
@@ -247,8 +249,9 @@ class Training:
                 f"Received: {unknown[0]!r}"
             )
         group = settings.evaluation and settings.evaluation.group
-        columns = self.batches.dataset().element_spec[0]
-        groups = [n for n, spec in columns.items() if spec.dtype.is_integer and spec.shape[1] == 1]
+        groups = [
+            n for n, spec in self._spec.items() if spec.dtype.is_integer and spec.shape[1] == 1
+        ]
         if group and group not in groups:
             raise ConfigError(
                 f"{self._file.at('evaluation', 'group')}: must be one of the features {groups}. "
@@ -271,10 +274,10 @@ class Training:
         specs = self._settings.features
         if specs is None:
             return None
-        columns = self.batches.dataset().element_spec[0]
         with self._named("features"):
-            features = described_features(specs, self._settings.data, columns)
-            if others := sorted(columns.keys() - features.inputs().keys()):
+            features = described_features(specs, self._settings.data, self._spec)
+            read = {column.name for each in features.columns.values() for column in each}
+            if others := sorted(self._spec.keys() - read):
                 raise ConfigError(
                     f"Features must read all columns of the data. Received: none of {others}"
                 )
@@ -282,7 +285,7 @@ class Training:
 
     def _columns(self) -> tuple[dict[str, int | None], dict[str, int]]:
         """Returns the lengths of the features of keys, and the widths of dense features."""
-        columns = self.batches.dataset().element_spec[0]
+        columns = self._spec
         if (described := self._features) is not None:
             columns = tf.function(described).get_concrete_function(columns).structured_outputs
         dense = {n: int(spec.shape[1]) for n, spec in columns.items() if spec.dtype.is_floating}
@@ -317,8 +320,7 @@ class Training:
             "storage": lambda each: FileTier(**each.given()),
             "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
         }
-        of_lists = {name: getattr(common, name) for name in _OF_LISTS}
-        of_lists |= {name: fields.pop(name) for name in _OF_LISTS & fields.keys()}
+        of_lists = {name: fields.pop(name, getattr(common, name)) for name in _OF_LISTS}
         if is_list:
             fields |= of_lists
         with self._named(*path):
