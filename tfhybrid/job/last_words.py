@@ -5,7 +5,9 @@ which collective or wait broke.
 
 An error in a script usually ends all ranks, and the launcher mixes the lines of their tracebacks.
 So rank 0 prints its traceback at once, and another rank begins with one line. It prints its own
-traceback if it still runs some seconds later, because then no other rank has failed.
+traceback if it still runs some seconds later, because then no other rank has failed. These must be
+few: horovodrun does not end ranks of other hosts, and their tables hold memory that the next job
+wants.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import tensorflow as tf
 _log = logging.getLogger("tfhybrid.job")
 
 _SECONDS_TO_END = 5.0  # for another rank with the same error to end
-_SECONDS_TO_TERMINATE = 30.0  # for the launcher to end this rank, after another one has ended
+_SECONDS_TO_TERMINATE = 3.0  # for the launcher to end this rank, after another one has ended
 
 _NOBODYS = ("sys", "typer.main")  # modules of the hooks of Python and of the command `tfhybrid`
 # From Horovod after it ended or lost a connection, and from an op that waited for a dead rank.
