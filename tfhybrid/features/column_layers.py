@@ -27,6 +27,7 @@ _CONSTANTS = {
     keras.layers.StringLookup: "vocabulary",
     keras.layers.IntegerLookup: "vocabulary",
 }
+_REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
 class ColumnLayers:
@@ -73,7 +74,7 @@ class ColumnLayers:
         for layer in self.layers:
             try:
                 values = _applied(layer, values)
-            except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+            except (TypeError, ValueError, *_REFUSALS) as error:
                 raise ConfigError(
                     f"{self._at} The layer {layer.name!r} cannot take {values.dtype.name} of shape "
                     f"{values.shape}. Received: {error}"

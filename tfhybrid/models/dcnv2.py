@@ -6,11 +6,11 @@ Practical Lessons for Web-scale Learning to Rank Systems", WWW 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tensorflow import keras
 
-from tfhybrid.models.fields import Tables, flat, look_up, side_by_side
+from tfhybrid.models.fields import NO_NUMBERS, Tables, flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -18,17 +18,19 @@ def dcnv2(
     features: Sequence[str],
     *,
     table: Tables,
+    dense: Mapping[str, int] = NO_NUMBERS,
     crosses: int = 3,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
     name: str = "dcnv2",
 ) -> keras.Model:
-    """Builds DCN-V2, in its parallel form, over categorical features.
+    """Builds DCN-V2, in its parallel form, over categorical features and numbers.
 
     Args:
         {{features}}
         {{table}}
+        {{dense}}
         crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
         {{deep}}
 
@@ -48,11 +50,11 @@ def dcnv2(
     )
     ```
     """
-    inputs, fields = look_up(features, table)
-    embeddings = crossed = flat(fields)
+    inputs, fields, numbers = look_up(features, table, dense)
+    read = crossed = flat(fields, numbers)
     for index in range(1, crosses + 1):
-        weighted = keras.layers.Dense(embeddings.shape[-1], name=f"cross_{index}")(crossed)
-        crossed = embeddings * weighted + crossed
-    deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+        weighted = keras.layers.Dense(read.shape[-1], name=f"cross_{index}")(crossed)
+        crossed = read * weighted + crossed
+    deep = tower(read, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     logits = keras.layers.Dense(1, name="logits")(side_by_side([crossed, deep]))
     return keras.Model(inputs, logits, name=name)

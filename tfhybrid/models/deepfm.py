@@ -6,11 +6,17 @@ Prediction", IJCAI 2017.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tensorflow import keras
 
-from tfhybrid.models.fields import PairwiseInteractions, Tables, flat, look_up_with_weights
+from tfhybrid.models.fields import (
+    NO_NUMBERS,
+    PairwiseInteractions,
+    Tables,
+    flat,
+    look_up_with_weights,
+)
 from tfhybrid.models.tower import tower
 
 
@@ -18,16 +24,18 @@ def deepfm(
     features: Sequence[str],
     *,
     table: Tables,
+    dense: Mapping[str, int] = NO_NUMBERS,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
     name: str = "deepfm",
 ) -> keras.Model:
-    """Builds DeepFM over categorical features.
+    """Builds DeepFM over categorical features and numbers.
 
     Args:
         {{features}}
         {{table_with_weights}}
+        {{dense}}
         {{deep}}
 
     Returns:
@@ -46,8 +54,8 @@ def deepfm(
     )
     ```
     """
-    inputs, embeddings, first_order = look_up_with_weights(features, table)
-    deep = tower(flat(embeddings), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    inputs, embeddings, first_order, numbers = look_up_with_weights(features, table, dense)
+    deep = tower(flat(embeddings, numbers), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     pairs = PairwiseInteractions()(embeddings)
     logits = keras.layers.Dense(1, name="deep")(deep) + first_order + pairs
     return keras.Model(inputs, logits, name=name)

@@ -17,8 +17,10 @@ from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import EmbeddingCollection
 from tfhybrid.models.fields import (
+    NO_NUMBERS,
     Tables,
     as_fields,
+    dense_inputs,
     flat,
     key_inputs,
     list_input,
@@ -33,6 +35,7 @@ def din(
     *,
     behaviours: Mapping[str, str],
     table: Tables,
+    dense: Mapping[str, int] = NO_NUMBERS,
     max_length: int | None = None,
     attention: Sequence[int] = (80, 40),
     hidden: Sequence[int] = (200, 80),
@@ -40,7 +43,7 @@ def din(
     batch_norm: bool = False,
     name: str = "din",
 ) -> keras.Model:
-    """Builds the Deep Interest Network over categorical features and sequences of behaviours.
+    """Builds the Deep Interest Network over features, sequences of behaviours and numbers.
 
     Sequences are ragged, without padding; a sample without behaviours reads zeros. As in the paper,
     the weights of a sequence are not normalized, so that many related behaviours count more than
@@ -51,13 +54,14 @@ def din(
         behaviours: Sequences: name -> feature of the candidate with which the sequence is compared,
             and whose table it reads: `{"clicked_items": "item"}`. A candidate is no list.
         {{table}}
+        {{dense}}
         max_length: Maximum number of keys per sequence; the last ones are used. Default: all keys.
         attention: Units of the layers that weigh a behaviour, before the output layer.
         {{deep}}
 
     Returns:
         A functional model from `{feature: int64 [batch, 1], sequence or list: int64 tf.RaggedTensor
-        [batch, (length)]}` to logits, float `[batch, 1]`;
+        [batch, (length)], dense column: float [batch, width]}` to logits, float `[batch, 1]`;
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
@@ -90,8 +94,10 @@ def din(
         )
     inputs = key_inputs(configs)
     inputs |= {sequence: list_input(sequence) for sequence in behaviours}
+    columns = dense_inputs(dense, inputs)
     rows = _rows_of(configs, behaviours, max_length)(inputs)
-    read = [flat(as_fields(rows, configs))]
+    inputs |= columns
+    read = [flat(as_fields(rows, configs), list(columns.values()))]
     for sequence, feature in behaviours.items():
         interest = Interest(attention, name=f"interest_{sequence}")
         read.append(interest([rows[sequence], keras.layers.Flatten()(rows[feature])]))

@@ -7,7 +7,6 @@ Systems", arXiv:1906.00091, 2019.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.errors import ConfigError
-from tfhybrid.models.fields import Tables, dim_of, flat, look_up, side_by_side
+from tfhybrid.models.fields import NO_NUMBERS, Tables, dim_of, flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -23,7 +22,7 @@ def dlrm(
     features: Sequence[str],
     *,
     table: Tables,
-    dense: Mapping[str, int] = MappingProxyType({}),
+    dense: Mapping[str, int] = NO_NUMBERS,
     bottom: Sequence[int] = (64,),
     interaction: Literal["dot", "cat"] = "dot",
     hidden: Sequence[int] = (400, 400, 400),
@@ -48,9 +47,7 @@ def dlrm(
         {{deep}}
 
     Returns:
-        A functional model from `{feature: int64 [batch, 1], column: float [batch, width]}` to
-        logits, float `[batch, 1]`; a list is a `tf.RaggedTensor` `[batch, (length)]`;
-        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+        {{logits}}
 
     Raises:
         ConfigError: The interaction is unknown.
@@ -64,13 +61,9 @@ def dlrm(
     """
     if interaction not in ("dot", "cat"):
         raise ConfigError(f"DLRM's interaction must be 'dot' or 'cat'. Received: {interaction!r}.")
-    inputs, fields = look_up(features, table)
-    described = []
-    if dense:
-        columns = {column: keras.Input((width,), name=column) for column, width in dense.items()}
-        inputs |= columns
-        described = [_described(list(columns.values()), (*bottom, dim_of(table)))]
-        fields = side_by_side([described[0][:, None], fields])
+    inputs, fields, numbers = look_up(features, table, dense)
+    described = [_described(numbers, (*bottom, dim_of(table)))] if numbers else []
+    fields = side_by_side([*(each[:, None] for each in described), fields])
     if interaction == "cat":
         read = [flat(fields)]
     else:

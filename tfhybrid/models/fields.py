@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from tfhybrid.layers import EmbeddingCollection
 Inputs = dict[str, Any]
 Tables: TypeAlias = TableConfig | Mapping[str, TableConfig]
 """Settings of all tables, or settings by feature; embeddings of equal length."""
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+"""Default of the argument `dense` of models."""
 
 
 def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str, TableConfig]:
@@ -58,24 +61,30 @@ def dim_of(table: Tables) -> int:
     return (table if isinstance(table, TableConfig) else next(iter(table.values()))).dim
 
 
-def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.KerasTensor]:
+def look_up(
+    features: Sequence[str], table: Tables, dense: Mapping[str, int]
+) -> tuple[Inputs, keras.KerasTensor, list[keras.KerasTensor]]:
     """Looks up features, each in the table with its name.
 
     Args:
         features: Names of the features.
         table: Recipe of the tables, or a recipe for each feature.
+        dense: Width of each dense column, by name.
 
     Returns:
-        Inputs, int64 `[batch, 1]` or lists, and embeddings, float `[batch, features, table.dim]`.
+        Inputs, int64 `[batch, 1]` or lists, and float `[batch, width]` for dense columns;
+        embeddings, float `[batch, features, table.dim]`; and the inputs of dense columns alone.
 
     Raises:
-        ConfigError: `table` lacks a feature or has others, or dims differ.
+        ConfigError: `table` lacks a feature or has others, or dims differ; a dense column has the
+            name of a feature, or no width.
         NotInitializedError: `tfhybrid.init()` was not called: the layer opens its tables here.
         NameTakenError: The job already has a table with the name of a feature.
     """
     configs = recipes(features, table)
-    inputs = key_inputs(configs)
-    return inputs, as_fields(EmbeddingCollection(configs)(inputs), configs)
+    inputs, columns = key_inputs(configs), dense_inputs(dense, features)
+    fields = as_fields(EmbeddingCollection(configs)(inputs), configs)
+    return inputs | columns, fields, list(columns.values())
 
 
 def key_inputs(configs: Mapping[str, TableConfig]) -> Inputs:
@@ -90,6 +99,26 @@ def key_inputs(configs: Mapping[str, TableConfig]) -> Inputs:
         else keras.Input((1,), dtype="int64", name=feature)
         for feature, config in configs.items()
     }
+
+
+def dense_inputs(dense: Mapping[str, int], features: Collection[str]) -> Inputs:
+    """Returns the input of each dense column, float `[batch, width]`.
+
+    Args:
+        dense: Width of each dense column, by name.
+        features: Names that dense columns cannot have.
+
+    Raises:
+        ConfigError: A dense column has the name of a feature, or no width.
+    """
+    if any(not isinstance(width, int) or width < 1 for width in dense.values()) or (
+        dense.keys() & set(features)
+    ):
+        raise ConfigError(
+            "dense must be numbers of values in a row, at least 1, by names that are no features. "
+            f"Received: dense={dict(dense)}, features={list(features)}"
+        )
+    return {column: keras.Input((width,), name=column) for column, width in dense.items()}
 
 
 def list_input(name: str) -> Any:
@@ -115,32 +144,52 @@ def as_fields(
 
 
 def look_up_with_weights(
-    features: Sequence[str], table: Tables
-) -> tuple[Inputs, keras.KerasTensor, keras.KerasTensor]:
+    features: Sequence[str], table: Tables, dense: Mapping[str, int]
+) -> tuple[Inputs, keras.KerasTensor, keras.KerasTensor, list[keras.KerasTensor]]:
     """Looks up embeddings and first-order weights.
 
     A weight is an additional column of the embedding's row, so that one lookup, one index entry and
     one gradient per key serve both. A separate table would double them.
 
     Returns:
-        Inputs, embeddings `[batch, features, table.dim]` and the sum of the weights, `[batch, 1]`.
+        Inputs, embeddings `[batch, features, table.dim]`, the first-order term `[batch, 1]`, and
+        the inputs of dense columns alone.
 
     Raises:
-        ConfigError: `table` lacks a feature or has others, or dims differ.
+        ConfigError: `table` lacks a feature or has others, or dims differ; a dense column has the
+            name of a feature, or no width.
         NotInitializedError: `tfhybrid.init()` was not called: the layer opens its tables here.
         NameTakenError: The job already has a table with the name of a feature.
     """
-    inputs, fields = look_up(features, recipes(features, table, dim=dim_of(table) + 1))
-    return inputs, fields[..., :-1], Sum(name="first_order")(fields[..., -1:])
+    with_weights = recipes(features, table, dim=dim_of(table) + 1)
+    inputs, fields, numbers = look_up(features, with_weights, dense)
+    return inputs, fields[..., :-1], first_order(fields[..., -1:], numbers), numbers
 
 
-def flat(embeddings: keras.KerasTensor) -> keras.KerasTensor:
-    """Returns the embeddings of a sample as one vector, `[batch, features * dim]`.
+def first_order(weights: keras.KerasTensor, numbers: Sequence[keras.KerasTensor]) -> Any:
+    """Returns the sum of the keys' weights, and of the numbers times weights, `[batch, 1]`.
+
+    Args:
+        weights: Weights of the keys, `[batch, features, 1]`.
+        numbers: Dense columns, each `[batch, width]`; may be empty.
+    """
+    of_keys = Sum(name="first_order")(weights)
+    if not numbers:
+        return of_keys
+    weigh = keras.layers.Dense(1, use_bias=False, name="first_order_of_numbers")
+    return of_keys + weigh(side_by_side(numbers))
+
+
+def flat(
+    embeddings: keras.KerasTensor, numbers: Sequence[keras.KerasTensor] = ()
+) -> keras.KerasTensor:
+    """Returns embeddings and numbers of a sample as one vector, `[batch, features * dim + widths]`.
 
     Args:
         embeddings: Embeddings, `[batch, features, dim]`.
+        numbers: Dense columns, each `[batch, width]`. Default: none.
     """
-    return keras.layers.Flatten(name="embeddings")(embeddings)
+    return side_by_side([keras.layers.Flatten(name="embeddings")(embeddings), *numbers])
 
 
 def side_by_side(parts: Sequence[keras.KerasTensor]) -> keras.KerasTensor:

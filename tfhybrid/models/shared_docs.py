@@ -15,6 +15,11 @@ it there, for `help` and for the site of the documentation.
     table: Recipe of the embeddings, or a recipe for each feature. Rows have `table.dim + 1`
         values: the embedding and the first-order weight.
 
+{{dense}}
+    dense: Width of each dense column, float `[batch, width]`, by name; none by default. Networks
+        and crosses read the numbers beside the embeddings, and a first-order term has a weight for
+        each of them.
+
 {{deep}}
     hidden: Units of the deep network's layers.
     dropout: Fraction of the deep network's activations dropped in training, in `[0, 1)`.
@@ -22,13 +27,14 @@ it there, for `help` and for the site of the documentation.
     name: Name of the model.
 
 {{logits}}
-    A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`; a list is
-    a `tf.RaggedTensor` `[batch, (length)]`;
+    A functional model from `{feature: int64 [batch, 1], dense column: float [batch, width]}` to
+    logits, float `[batch, 1]`; a list is a `tf.RaggedTensor` `[batch, (length)]`;
     train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
 {{errors}}
     ConfigError: `features` is empty or names one twice; `table` lacks a feature or has others, or
-        dims differ; or `hidden` or `dropout` is out of range.
+        dims differ; a dense column has the name of a feature, or no width; or `hidden` or `dropout`
+        is out of range.
     NotInitializedError: `tfhybrid.init()` was not called: layers open their tables here.
     NameTakenError: The job already has a table with the name of a feature.
 """

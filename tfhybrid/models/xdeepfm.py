@@ -6,13 +6,13 @@ for Recommender Systems", KDD 2018.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid.models.fields import Sum, Tables, flat, look_up_with_weights, side_by_side
+from tfhybrid.models.fields import NO_NUMBERS, Sum, Tables, flat, look_up_with_weights, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -20,17 +20,19 @@ def xdeepfm(
     features: Sequence[str],
     *,
     table: Tables,
+    dense: Mapping[str, int] = NO_NUMBERS,
     interactions: Sequence[int] = (64, 64),
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
     name: str = "xdeepfm",
 ) -> keras.Model:
-    """Builds xDeepFM over categorical features.
+    """Builds xDeepFM over categorical features and numbers.
 
     Args:
         {{features}}
         {{table_with_weights}}
+        {{dense}}
         interactions: Feature maps of each layer of the interaction network; the n-th layer's are of
             order `n + 1`.
         {{deep}}
@@ -47,8 +49,8 @@ def xdeepfm(
     model = tfhybrid.models.xdeepfm(["user", "item"], table=tfhybrid.TableConfig(dim=10))
     ```
     """
-    inputs, fields, first_order = look_up_with_weights(features, table)
-    deep = tower(flat(fields), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    inputs, fields, first_order, numbers = look_up_with_weights(features, table, dense)
+    deep = tower(flat(fields, numbers), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     maps, pooled = fields, []
     for index, units in enumerate(interactions, start=1):
         products = Products(name=f"products_{index}")([maps, fields])

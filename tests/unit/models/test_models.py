@@ -12,7 +12,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tfhybrid.errors import ConfigError
-from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, dnn, fm, lr, wide_deep, xdeepfm
+from tfhybrid.models import dcn, dcnv2, deepfm, din, dlrm, dnn, fm, lr, wide_deep, xdeepfm
 
 FEATURES = ("user", "item", "hour")
 TABLE = tfhybrid.TableConfig(dim=4, initializer=tfhybrid.initializers.Uniform(-0.5, 0.5))
@@ -195,3 +195,43 @@ def test_options_of_the_tower_reach_the_model(build) -> None:
     assert {"dense_2", "dropout_2", "batch_norm_2"} <= names
     assert model.name == "mine"
     assert model.output_shape == (None, 1)
+
+
+@pytest.fixture
+def numbers() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return {"age": random.normal(size=(32, 1)), "prices": random.normal(size=(32, 3))}
+
+
+WIDTHS = {"age": 1, "prices": 3}
+
+
+@pytest.mark.parametrize("build", [dcn, dcnv2, deepfm, din, dnn, wide_deep, xdeepfm])
+def test_networks_read_numbers_beside_the_embeddings(build, keys, numbers) -> None:
+    options = {"behaviours": {}} if build is din else {}
+    model = build(FEATURES, table=TABLE, dense=WIDTHS, hidden=(8,), **options)
+    fields = fields_of(model, keys)[..., : TABLE.dim]
+    expected = np.concatenate([fields.reshape(32, -1), *numbers.values()], axis=1)
+    names = ["dense_1", "cross_1"] if build in (dcn, dcnv2) else ["dense_1"]
+    for name in names:
+        read = keras.Model(model.input, model.get_layer(name).input)(keys | numbers)
+        np.testing.assert_allclose(read, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [deepfm, fm, lr, wide_deep, xdeepfm])
+def test_numbers_have_first_order_weights(build, keys, numbers) -> None:
+    model = build(FEATURES, table=TABLE, dense=WIDTHS)
+    for name in {"deep", "logits"} & {layer.name for layer in model.layers}:
+        silence(model, name)
+    (weights,) = model.get_layer("first_order_of_numbers").get_weights()
+    zeros = {name: np.zeros_like(each) for name, each in numbers.items()}
+    expected = np.concatenate([*numbers.values()], axis=1) @ weights
+    np.testing.assert_allclose(model(keys | numbers) - model(keys | zeros), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "width"), [("user", 1), ("age", 0), ("age", None)])
+def test_a_dense_column_has_a_width_and_a_name_of_its_own(name, width) -> None:
+    for build in (deepfm, din):
+        options = {"behaviours": {}} if build is din else {}
+        with pytest.raises(ConfigError, match=f"dense must be .*Received: dense={{'{name}'"):
+            build(FEATURES, table=TABLE, dense={name: width}, **options)

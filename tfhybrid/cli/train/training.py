@@ -234,14 +234,6 @@ class Training:
                 f"{self._file.at('model', 'behaviours')}: must be columns of lists, of which the "
                 f"data have {sorted(lists)}. Received: {sorted(sequences)}"
             )
-        if dense and name != "dlrm":
-            raise ConfigError(
-                f"{self._file.at('model', 'name')}: the model must read all columns of "
-                "the data. Choose another model, or leave out dense columns, which dlrm reads. "
-                f"Received: {name}, {sorted(dense)}"
-            )
-        if dense:
-            options["dense"] = dense
         features = [column for column in keys if column not in sequences]
         if unknown := sorted(settings.tables.keys() - set(features)):
             raise ConfigError(
@@ -260,7 +252,9 @@ class Training:
         self._refuse_list_settings(lists & set(features))
         tables = {feature: self._table(feature, feature in lists) for feature in features}
         with self._named("model"):
-            model: keras.Model = getattr(models, name)(features, table=tables, **options)
+            model: keras.Model = getattr(models, name)(
+                features, table=tables, dense=dense, **options
+            )
         return model
 
     def _compiled(self, model: keras.Model) -> keras.Model:
@@ -288,9 +282,15 @@ class Training:
         columns = self._spec
         if (described := self._features) is not None:
             columns = tf.function(described).get_concrete_function(columns).structured_outputs
-        dense = {n: int(spec.shape[1]) for n, spec in columns.items() if spec.dtype.is_floating}
-        keys = {name: spec.shape[1] for name, spec in columns.items() if name not in dense}
-        return keys, dense
+        lengths = {name: spec.shape[1] for name, spec in columns.items()}
+        dense = {n: length for n, length in lengths.items() if columns[n].dtype.is_floating}
+        if bags := sorted(name for name, length in dense.items() if length is None):
+            raise ConfigError(
+                f"{self._file.at('features', bags[0])}: numbers have one length in all rows. For "
+                "lists of any length, end with buckets, which makes keys of numbers. "
+                f"Received: {bags} of any length"
+            )
+        return {n: length for n, length in lengths.items() if n not in dense}, dense
 
     def _refuse_list_settings(self, lists: set[str]) -> None:
         """Refuses settings of lists in tables of features that are none."""

@@ -110,6 +110,7 @@ def test_a_trial_keeps_nothing(settings, tmp_path) -> None:
         (["price", "logs"], "a layer is log, or a mapping.*Received: 'logs'"),
         (["price", {"clip": [0, 1], "default": 0}], "a layer has one of"),
         (["price", "log", {"buckets": [1]}], "Buckets are cut on the numbers of the data"),
+        (["genres", {"normalization": {"mean": 0, "variance": 1}}], "cannot take"),
         ({"cross": ["user", "price"]}, "a Cross takes features of keys"),
         ({"crosses": ["user", "city"]}, "there is no such setting"),
     ],
