@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from tfhybrid import settings
 from tfhybrid.cli.data.sample_format import FORMATS, AllSampleOptions, format_of
 from tfhybrid.cli.terminal.console import progress, show, show_json
 from tfhybrid.cli.terminal.help_page import CommandApp
@@ -92,20 +93,23 @@ def statistics(
     They are the constants of tfhybrid.features: mean and variance of Normalization, those of the
     logarithm behind Log, and quantiles as boundaries of Buckets. Files are read once. All are exact
     but the quantiles of columns with more than a million values. Missing numbers are left out.
+    The ranks of horovodrun divide the files, and get what one would get.
 
     $ tfhybrid data statistics day.csv --format csv --dense price --json
+    $ horovodrun -np 8 tfhybrid data statistics day_*.parquet --format parquet --dense price --json
     """
-    from tfhybrid.cli.data import number_statistics
+    from tfhybrid.cli.data import file_statistics
 
     options = dataclasses.asdict(samples)
     if format_ in _WITH_DENSE and options["dense"] is not None:
         options["features"] = options["features"] or []
         if options["missing_value"] is None:
             options["missing_value"] = math.nan
-    result = number_statistics.of_files(sources, format_of(format_, **options), parts)
+    result = file_statistics.of_files(sources, format_of(format_, **options), parts)
     if not result["columns"]:
         raise ConfigError("There are no columns of numbers: name them in --dense. Received: none")
-    (show_json if as_json else number_statistics.show_statistics)(result)
+    if settings.launcher_ranks()[0] == 0:
+        (show_json if as_json else file_statistics.show_statistics)(result)
 
 
 @contextlib.contextmanager

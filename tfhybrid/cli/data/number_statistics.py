@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from tfhybrid.cli.data.unit_reading import read_units
-from tfhybrid.cli.terminal.console import show, show_table
-from tfhybrid.data.formats.format import Format
-from tfhybrid.data.samples.clicks import Clicks
 
 EXACT_VALUES = 1 << 20  # 4 MB per column
 _SKETCH_SIZE = 4096  # 50 KB per column; the rank error is 0.07 %
@@ -22,10 +16,11 @@ _UNIT = 172  # every float32 is a multiple of 2^-149; frexp moves that of the sm
 class NumberStatistics:
     """Statistics of a column of numbers. NaN is a missing number, and there are no infinite ones.
 
-    Sums are exact, so means and variances do not depend on the order of the values. Those of
-    logarithms are of `tfhybrid.features.Log`, log(1 + max(x, 0)), as float32. Quantiles are
-    exact up to `exact_values` values; beyond them they come from a KLL sketch, which draws random
-    numbers: the share of values below one is off by the rank error, with a confidence of 99 %.
+    Sums are exact, so means and variances depend neither on the order of the values nor on parts
+    that are merged. Those of logarithms are of `tfhybrid.features.Log`, log(1 + max(x, 0)), as
+    float32. Quantiles are exact up to `exact_values` values; beyond them they come from a KLL
+    sketch, which draws random numbers: the share of values below one is off by the rank error,
+    with a confidence of 99 %. -0 counts as 0.
 
     Args:
         exact_values: Maximum number of values that are kept for exact quantiles.
@@ -43,17 +38,16 @@ class NumberStatistics:
         self._exact_values = exact_values
         self._values: list[np.ndarray] = []
         self._sketch: Any = None
-        self._count = self._missing = 0
+        self._missing = 0
         self._moments, self._of_logs = ExactMoments(), ExactMoments()
         self._low, self._high = math.inf, -math.inf
 
     def add(self, numbers: np.ndarray) -> None:
         """Adds numbers, float32 `[n]`."""
-        values = numbers[~np.isnan(numbers)]
+        values = numbers[~np.isnan(numbers)] + np.float32(0)
         self._missing += len(numbers) - len(values)
         if not len(values):
             return
-        self._count += len(values)
         self._low = min(self._low, float(values.min()))
         self._high = max(self._high, float(values.max()))
         self._moments.add(values)
@@ -62,7 +56,15 @@ class NumberStatistics:
             self._sketch.update(values)
             return
         self._values.append(values)
-        if self._count > self._exact_values:
+        self.limit(self.count)
+
+    def limit(self, count: int) -> None:
+        """Puts the values into a sketch if there are too many for exact quantiles.
+
+        Args:
+            count: Number of values, of these statistics and those that they will be merged with.
+        """
+        if self._sketch is None and count > self._exact_values:
             from datasketches import kll_floats_sketch
 
             self._sketch = kll_floats_sketch(_SKETCH_SIZE)
@@ -70,14 +72,48 @@ class NumberStatistics:
                 self._sketch.update(each)
             self._values.clear()
 
+    def merge(self, other: NumberStatistics) -> None:
+        """Adds the numbers of other statistics, which have the same `exact_values`.
+
+        Args:
+            other: Statistics, not to be used any more.
+        """
+        self._missing += other._missing
+        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
+        count = self.count + other.count
+        self._moments.merge(other._moments)
+        self._of_logs.merge(other._of_logs)
+        for each in (self, other):
+            each.limit(count)
+        if self._sketch is None:
+            self._values += other._values
+        else:
+            self._sketch.merge(other._sketch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state to pickle; a sketch becomes bytes."""
+        return {**vars(self), "_sketch": self._sketch and self._sketch.serialize()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if state["_sketch"] is not None:
+            from datasketches import kll_floats_sketch
+
+            self._sketch = kll_floats_sketch.deserialize(state["_sketch"])
+
+    @property
+    def count(self) -> int:
+        """Number of values, without missing ones."""
+        return self._moments.count
+
     def result(self, parts: int) -> dict[str, Any]:
         """Returns the statistics, ready for JSON; of no values only the counts.
 
         Args:
             parts: Number of parts, about equally large, into which quantiles cut the values.
         """
-        counts = {"count": self._count, "missing": self._missing}
-        if not self._count:
+        counts = {"count": self.count, "missing": self._missing}
+        if not self.count:
             return counts
         ranks = [part / parts for part in range(1, parts)]
         if self._sketch is None:
@@ -99,14 +135,18 @@ class NumberStatistics:
 
 
 class ExactMoments:
-    """Mean and variance of float32 values, from exact sums: whole numbers of a tiny unit."""
+    """Mean and variance of float32 values, from exact sums: whole numbers of a tiny unit.
+
+    Attributes:
+        count: Number of values.
+    """
 
     def __init__(self) -> None:
-        self._count = self._sum = self._sum_of_squares = 0  # in units of 2^-172 and of 2^-344
+        self.count = self._sum = self._sum_of_squares = 0  # in units of 2^-172 and of 2^-344
 
     def add(self, values: np.ndarray) -> None:
         """Adds values, finite float32 `[n]`."""
-        self._count += len(values)
+        self.count += len(values)
         fractions, exponents = np.frexp(values.astype(np.float64))
         mantissas = np.ldexp(fractions, 24).astype(np.int64)
         for exponent in np.unique(exponents).tolist():
@@ -118,6 +158,12 @@ class ExactMoments:
             self._sum += int(of_exponent.sum()) << shift
             self._sum_of_squares += total << 2 * shift
 
+    def merge(self, other: ExactMoments) -> None:
+        """Adds the values of other moments."""
+        self.count += other.count
+        self._sum += other._sum
+        self._sum_of_squares += other._sum_of_squares
+
     @property
     def mean(self) -> float:
         """Mean of the values, of which there is at least one, rounded once."""
@@ -126,66 +172,8 @@ class ExactMoments:
     @property
     def variance(self) -> float:
         """Mean of the squared distances from the mean, rounded once."""
-        return float(Fraction(self._sum_of_squares, self._count << 2 * _UNIT) - self._mean**2)
+        return float(Fraction(self._sum_of_squares, self.count << 2 * _UNIT) - self._mean**2)
 
     @property
     def _mean(self) -> Fraction:
-        return Fraction(self._sum, self._count << _UNIT)
-
-
-def of_files(paths: list[Path], file_format: Format, parts: int) -> dict[str, Any]:
-    """Returns statistics of the dense columns of files, which are read one unit at a time.
-
-    Args:
-        paths: Files of samples.
-        file_format: The files' format. Its missing numbers are NaN.
-        parts: Number of parts into which quantiles cut the values.
-
-    Returns:
-        `files`, `samples` and `columns`, ready for JSON. A column of lists has an entry for each
-        position, such as `vector[0]`.
-
-    Raises:
-        DataError: A value of the files is malformed, or a column has different types in two files.
-        OSError: A file cannot be read.
-    """
-    columns: dict[str, NumberStatistics] = {}
-
-    def add(clicks: Clicks) -> None:
-        for name, numbers in _single_columns(clicks.dense):
-            columns.setdefault(name, NumberStatistics()).add(numbers)
-
-    samples = read_units(paths, file_format, "Reading", add)
-    statistics = {name: column.result(parts) for name, column in columns.items()}
-    return {"files": len(paths), "samples": samples, "columns": statistics}
-
-
-def show_statistics(statistics: dict[str, Any]) -> None:
-    """Writes statistics to standard output, as a table.
-
-    Args:
-        statistics: Result of `of_files`.
-    """
-    show(f"{statistics['files']} file(s), {statistics['samples']:,} samples")
-    heads = ["count", "missing", "mean", "variance", "log_mean", "log_variance", "min", "max"]
-    rows = [
-        [name, *(f"{column[head]:,.6g}" if head in column else "" for head in heads)]
-        for name, column in statistics["columns"].items()
-    ]
-    show_table(["column", *heads], rows, text=["column"])
-    for name, column in statistics["columns"].items():
-        if "quantiles" in column:
-            error = column["rank_error"]
-            bound = f"rank error {100 * error:.2g} %" if error else "exact"
-            quantiles = ", ".join(f"{each:.6g}" for each in column["quantiles"])
-            show(f"quantiles of {name} ({bound}): {quantiles}")
-
-
-def _single_columns(dense: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    columns = []
-    for name, numbers in dense.items():
-        if numbers.ndim == 1:
-            columns.append((name, numbers))
-        else:
-            columns += [(f"{name}[{i}]", numbers[:, i]) for i in range(numbers.shape[1])]
-    return columns
+        return Fraction(self._sum, self.count << _UNIT)

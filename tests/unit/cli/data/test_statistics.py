@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -35,6 +36,15 @@ def expected(values):
     return float(mean), float(sum(each * each for each in exact) / len(exact) - mean * mean)
 
 
+def check_quantiles(result, values):
+    """Checks 20 quantiles against the ranks that they claim."""
+    ordered = np.sort(values)
+    for part, quantile in enumerate(result["quantiles"], 1):
+        below = np.searchsorted(ordered, quantile) / len(values)
+        # Each one holds with a confidence of 99 %, and all hold with three times the error.
+        assert abs(below - part / 20) < 3 * result["rank_error"]
+
+
 @pytest.mark.parametrize("values", [drawn(3000), np.float32(EXTREMES), np.float32([7])])
 def test_mean_and_variance_are_exact_in_any_order(values):
     statistics, reverse = NumberStatistics(), NumberStatistics()
@@ -63,12 +73,36 @@ def test_many_values_have_quantiles_within_the_rank_error():
         statistics.add(part)
     result = statistics.result(20)
     assert 0 < result["rank_error"] < 0.001
-    ordered = np.sort(values)
-    for part, quantile in enumerate(result["quantiles"], 1):
-        below = np.searchsorted(ordered, quantile) / len(values)
-        # Each one holds with a confidence of 99 %, and all hold with three times the error.
-        assert abs(below - part / 20) < 3 * result["rank_error"]
+    check_quantiles(result, values)
     assert (result["mean"], result["variance"]) == expected(values)
+
+
+def test_parts_are_merged_to_the_bits_of_one_pass():
+    values = np.concatenate([drawn(5000), np.float32([-0.0, np.nan, 0.0])])
+    whole = NumberStatistics()
+    whole.add(values)
+    merged = NumberStatistics()
+    for part in np.array_split(values, 3):
+        statistics = NumberStatistics()
+        statistics.add(part)
+        merged.merge(pickle.loads(pickle.dumps(statistics)))
+    assert json.dumps(merged.result(10)) == json.dumps(whole.result(10))
+    assert merged.result(10)["missing"] == 1
+
+
+def test_merged_sketches_have_the_same_rank_error():
+    values, merged = drawn(100_000), NumberStatistics(exact_values=1000)
+    # With a sketch, and without one.
+    for part in np.split(values, [500, 1000, 20_000, 20_100]):
+        statistics = NumberStatistics(exact_values=1000)
+        statistics.add(part)
+        merged.merge(pickle.loads(pickle.dumps(statistics)))
+    whole = NumberStatistics(exact_values=1000)
+    whole.add(values)
+    result, expected_result = merged.result(20), whole.result(20)
+    assert result["rank_error"] == expected_result["rank_error"]
+    check_quantiles(result, values)
+    assert result["mean"] == expected_result["mean"]
 
 
 OPTIONS = ("--format", "csv", "--dense", "price,age")
