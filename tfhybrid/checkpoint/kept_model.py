@@ -25,6 +25,7 @@ from tfhybrid.checkpoint.random_state import RandomState
 from tfhybrid.core.kept_state import KeptState
 from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
+from tfhybrid.features.description import describe
 from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
 from tfhybrid.job.resumption import Resumption
@@ -371,6 +372,7 @@ def _configuration(model: keras.Model, job: Job) -> dict[str, Any]:
         "the rank": distributed.rank(),
         "the seed": job.seed,
         **{f"the {what}": value for what, value in recipe.items()},
+        **{f"the feature {name!r}": feature for name, feature in describe(model).items()},
         **{f"the table '{table.name}'": described(table) for table in job.resumption.tables},
         **{
             f"kept variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]

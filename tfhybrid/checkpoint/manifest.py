@@ -231,6 +231,7 @@ class Manifest:
         tables: Tables by name.
         files: All files but the manifest, by name.
         writer: Description of the job that saved, for people. Default: empty.
+        features: Description of the model's features, as JSON. Default: none.
 
     Raises:
         ValueError: A field has the wrong type or is out of range, a file name is invalid, or tables
@@ -248,6 +249,7 @@ class Manifest:
     tables: dict[str, TableEntry]
     files: dict[str, FileEntry]
     writer: str = ""
+    features: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         want(is_count(self.step, 10**10), "a step", self.step)
@@ -255,6 +257,7 @@ class Manifest:
         want(is_count(self.ranks, 2**31) and self.ranks > 0, "a number of ranks", self.ranks)
         want(is_count(self.seed, 2**64), "a seed", self.seed)
         want(is_text(self.writer), "a writer's name", self.writer)
+        want(is_object(self.features), "features, an object of JSON", self.features)
         want(is_text(self.optimizer), "a class of optimizer", self.optimizer)
         before = self.base is None or self.base.step < self.step
         want(before, f"a base before step {self.step}", self.base)
@@ -299,9 +302,12 @@ class Manifest:
             OSError: The file cannot be written.
         """
         fields = dataclasses.asdict(self)
+        # Older versions can read it without these.
         for entry in fields["tables"].values():
-            if entry["unseen"] == "initial":  # older versions can read it then
+            if entry["unseen"] == "initial":
                 del entry["unseen"]
+        if not self.features:
+            del fields["features"]
         content = checked_object.encoded(fields, indent=1)
         storage.write(folder / MANIFEST, content)
         return BaseEntry(self.step, native.crc32c(content), self.sequence)

@@ -31,6 +31,7 @@ from tfhybrid.core import native, passes
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
+from tfhybrid.features.description import describe, difference
 from tfhybrid.job.job import Job, current_job
 from tfhybrid.monitoring import metrics
 from tfhybrid.store import RowBlock, Table, WaitingTable, unseen_keys
@@ -294,6 +295,11 @@ class _Restoring:
                     f"Table '{name}' of {self.folder} has dim and initializer {saved}. "
                     f"Received: {mine}"
                 )
+        if all_tables and (change := difference(manifest.features, describe(self.model))):
+            raise CheckpointError(
+                f"{self.folder} was saved with other features, which its weights fit: {change}. "
+                "restore(tables=[...]) does not compare features"
+            )
         weights = self._matched_weights(manifest) if self.weights else None
         self._reserve(manifest)
         return _Checked(stored, stored.base() if track else None, updates, weights)

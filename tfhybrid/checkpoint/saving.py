@@ -35,6 +35,7 @@ from tfhybrid.checkpoint.writers import WriterNote, Writers
 from tfhybrid.core import native
 from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
+from tfhybrid.features.description import describe
 from tfhybrid.job import current_job
 from tfhybrid.monitoring import metrics
 from tfhybrid.store import FrozenTable, Table, TableFile
@@ -162,6 +163,7 @@ class ModelSnapshot:
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
         self._names = dense.names(model)
+        self._features = describe(model)
         self._tables = dense.saved_tables_of(model)
         self._frozen: dict[str, FrozenTable] = {}
         try:
@@ -351,6 +353,7 @@ class ModelSnapshot:
             tables=tables,
             files=files,
             writer=lineage.writer(),
+            features=self._features,
         )
 
 

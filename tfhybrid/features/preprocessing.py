@@ -40,6 +40,10 @@ class Features(keras.layers.Layer):
         ConfigError: A feature is described wrongly; the message names it.
         UnsupportedError: TensorFlow has Keras 2.
 
+    Attributes:
+        of_columns: Features of columns, by name.
+        crosses: Crosses, by name.
+
     Input shape: Dictionary of columns, `[batch]` or `[batch, length]`, dense or ragged. Strings may
     come as texts, or as the keys that readers of `tfhybrid.data` make of them. Other columns are
     ignored.
@@ -82,24 +86,24 @@ class Features(keras.layers.Layer):
             raise ConfigError(
                 f"Features needs a dictionary of features by name. Received: {features!r}"
             )
-        self._of_columns = {
+        self.of_columns = {
             name: _column_layers(name, feature)
             for name, feature in features.items()
             if not isinstance(feature, Cross)
         }
-        self._crosses: dict[str, Cross] = {}
+        self.crosses: dict[str, Cross] = {}
         for name, feature in features.items():
             if isinstance(feature, Cross):
                 self._check_cross(name, feature)
-                self._crosses[name] = feature
-        names = [*self._of_columns, *self._crosses]
+                self.crosses[name] = feature
+        names = [*self.of_columns, *self.crosses]
         self.outputs = names if outputs is None else list(outputs)
         if isinstance(outputs, str) or not set(self.outputs) <= set(names):
             raise ConfigError(f"outputs must be names of {names}. Received: {outputs!r}")
-        self._columns = _columns(self._of_columns.values())
+        self._columns = _columns(self.of_columns.values())
         # Keras tracks layers in lists.
         self._layers_of_columns = [
-            layer for each in self._of_columns.values() for layer in each.layers
+            layer for each in self.of_columns.values() for layer in each.layers
         ]
 
     @property
@@ -124,10 +128,8 @@ class Features(keras.layers.Layer):
             raise ConfigError(
                 f"Features need the columns {sorted(self._columns)}. Received: none of {absent}"
             )
-        features = {
-            name: each(columns[each.column.name]) for name, each in self._of_columns.items()
-        }
-        for name, cross in self._crosses.items():
+        features = {name: each(columns[each.column.name]) for name, each in self.of_columns.items()}
+        for name, cross in self.crosses.items():
             features[name] = cross([features[each] for each in cross.features])
         return {name: features[name] for name in self.outputs}
 
@@ -138,7 +140,7 @@ class Features(keras.layers.Layer):
             hashed: Whether strings come as keys, as from readers of `tfhybrid.data`. Default: as
                 texts, as in a request.
         """
-        split = {each.column.name for each in self._of_columns.values() if each.splits}
+        split = {each.column.name for each in self.of_columns.values() if each.splits}
         return {
             name: _input(column, hashed, split=name in split)
             for name, column in self._columns.items()
@@ -180,9 +182,9 @@ class Features(keras.layers.Layer):
         serialize = keras.utils.serialize_keras_object
         features: dict[str, Any] = {
             name: [dataclasses.asdict(each.column), *map(serialize, each.layers)]
-            for name, each in self._of_columns.items()
+            for name, each in self.of_columns.items()
         }
-        features |= {name: serialize(cross) for name, cross in self._crosses.items()}
+        features |= {name: serialize(cross) for name, cross in self.crosses.items()}
         return {**super().get_config(), "features": features, "outputs": self.outputs}
 
     @classmethod
@@ -202,8 +204,8 @@ class Features(keras.layers.Layer):
         return cls(**{**config, "features": features})
 
     def _check_cross(self, name: str, cross: Cross) -> None:
-        keys = {each for each, layers in self._of_columns.items() if layers.dtype == tf.int64}
-        keys |= self._crosses.keys()
+        keys = {each for each, layers in self.of_columns.items() if layers.dtype == tf.int64}
+        keys |= self.crosses.keys()
         if others := sorted(set(cross.features) - keys):
             raise ConfigError(
                 f"Feature {name!r}: a Cross takes features of keys, and crosses that stand before "

@@ -125,6 +125,7 @@ def test_a_delta_has_a_base_before_it(delta, field, value):
             ("position", value)
             for value in ([1], [1, 2, 3], [1, -2], ["1", 2], "12", {"a": "\ud800"}, None)
         ],
+        *[("features", value) for value in (None, [], "x", {"a": "\ud800"})],
         *[("versions", value) for value in (None, [], {"tfhybrid": 1}, {"a": "\ud800"})],
         *[("tables", value) for value in (None, [], [[]], {"item": None}, {"item": []}, "item")],
         *[("files", value) for value in (None, [], {"a": 1}, {}, "files")],

@@ -43,6 +43,7 @@ MANIFEST = manifest.Manifest(
         "item-evicted.safetensors": manifest.FileEntry(133, 134),
     },
     writer="job-7",
+    features={"amount": {"column": {"name": "price"}, "layers": ["Log"], "Log": {}}},
 )
 BEST = best.Best(step=135, monitor="val_auc", value=0.8125)
 
