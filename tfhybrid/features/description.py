@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.features.column_layers import ColumnLayers
-from tfhybrid.features.preprocessing import Features
+from tfhybrid.features.preprocessing import features_of
 
 _LONGEST = 10_000  # characters of a value; of a longer one there is a hash
 _OF_ROWS = {"low", "high", "finite"}  # rules for bad rows, which change no feature
@@ -28,10 +28,9 @@ def describe(model: keras.Model) -> dict[str, Any]:
         model: Model. It has features if a layer of it, at any depth, is a `Features`.
     """
     described: dict[str, Any] = {}
-    for layer in _layers(model):
-        if isinstance(layer, Features):
-            described |= {name: _of_column(each) for name, each in layer.of_columns.items()}
-            described |= {name: _of_layers([cross]) for name, cross in layer.crosses.items()}
+    for layer in features_of(model):
+        described |= {name: _of_column(each) for name, each in layer.of_columns.items()}
+        described |= {name: _of_layers([cross]) for name, cross in layer.crosses.items()}
     return described
 
 
@@ -51,13 +50,6 @@ def difference(saved: Mapping[str, Any], described: Mapping[str, Any]) -> str | 
         for setting, then, now in _differences("", saved[name], described[name]):
             return f"{setting} of {feature} was {_shown(then)}. Received: {_shown(now)}"
     return None
-
-
-def _layers(layer: Any) -> Iterator[Any]:
-    yield layer
-    if isinstance(layer, keras.Model):
-        for each in layer.layers:
-            yield from _layers(each)
 
 
 def _of_column(feature: ColumnLayers) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -105,6 +105,8 @@ class Features(keras.layers.Layer):
         self._layers_of_columns = [
             layer for each in self.of_columns.values() for layer in each.layers
         ]
+        # All layers have run once. Keras would run them again to build them, on dense strings.
+        self.built = True
 
     @property
     def columns(self) -> dict[str, list[Column]]:
@@ -211,6 +213,19 @@ class Features(keras.layers.Layer):
                 f"Feature {name!r}: a Cross takes features of keys, and crosses that stand before "
                 f"it: {sorted(keys)}. Received: {others}"
             )
+
+
+def features_of(model: keras.Model) -> Iterator[Features]:
+    """Yields the layers `Features` of a model, at any depth.
+
+    Args:
+        model: Model.
+    """
+    for layer in model.layers:
+        if isinstance(layer, Features):
+            yield layer
+        elif isinstance(layer, keras.Model):
+            yield from features_of(layer)
 
 
 def _column_layers(name: str, feature: Any) -> ColumnLayers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -412,3 +413,14 @@ def test_a_model_of_other_inputs_is_refused():
     item = keras.Input((1,), name="item")
     with pytest.raises(ConfigError, match=r"names of \['user'\].*Received: \['item'\]"):
         features.in_front_of(keras.Model({"item": item}, item))
+
+
+def test_a_model_of_what_readers_yield_is_made_without_a_warning():
+    key = keras.Input((None,), dtype="int64", ragged=True, name="key")
+    body = keras.Model({"key": key}, keras.layers.Identity()(key))
+    described = Features(
+        {"tag": [TAGS, SplitText()], "user": Column("user"), "key": Cross(["tag", "user"])}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        described.in_front_of(body, hashed=True)

@@ -15,12 +15,10 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import RowBlock, Table
-from tfhybrid.stream.trainer.leased_dataset import check_names
 from tfhybrid.stream.trainer.leases import Leases
 from tfhybrid.stream.trainer.pushed_gradients import PushedGradients
 from tfhybrid.stream.trainer.pushing import Push, PushedDeltas
-from tfhybrid.stream.trainer.table_keys import key_column, keys_of
-from tfhybrid.values import Column
+from tfhybrid.stream.trainer.table_keys import TableKeys
 
 
 class Online(keras.callbacks.Callback):
@@ -37,15 +35,16 @@ class Online(keras.callbacks.Callback):
         leases: Leases of the dataset given to `fit`.
         tables: Name of the column with the keys of each table, by table name; all tables of the
             model. Strings are hashed as `tfhybrid.layers.StringKeys` does, which the model must
-            have for them.
+            have for them. If the model has a `tfhybrid.features.Features`, names are those of its
+            features, whose keys are computed from the columns.
         checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest
             one. If it is the model's first trainer, the sync unit reads its initial weights from
             that checkpoint, too, so it must see the directory. With `Leases(push="gradients")` the
             optimizer states are included. Default: `None`, no checkpoint.
 
     Raises:
-        ConfigError: `tables` does not name exactly the model's tables, or names a column that has
-            no integers or strings; the job has several ranks; the target model was created with
+        ConfigError: `tables` does not name exactly the model's tables, or names a column or feature
+            that has no keys; the job has several ranks; the target model was created with
             other tables or weights; or the model has none.
         UnsupportedError: A table has admission or eviction, which only the sync unit may do; or the
             optimizer does something that the sync unit cannot do.
@@ -75,7 +74,7 @@ class Online(keras.callbacks.Callback):
         self._checkpoint = checkpoint
         self._leases = leases
         self._columns = dict(tables)
-        self._key_columns: dict[str, Column] = {}
+        self._keys: TableKeys | None = None
         self._tables: dict[str, Table] = {}
         self._dense: list[Any] = []
         self._push: Push | None = None
@@ -155,11 +154,8 @@ class Online(keras.callbacks.Callback):
                 f"Online needs the column of each table of the model, {sorted(self._tables)}. "
                 f"Received: {sorted(self._columns)}"
             )
-        check_names(self._leases.schema, self._columns.values(), "The columns of tables")
+        self._keys = TableKeys(self.model, self._columns, self._leases.schema)
         for name, table in self._tables.items():
-            self._key_columns[name] = key_column(
-                name, self._leases.schema.field(self._columns[name])
-            )
             if table.keeps_history:
                 raise UnsupportedError(
                     f"Table '{name}' has admission or eviction, and the sync unit does both: "
@@ -198,10 +194,8 @@ class Online(keras.callbacks.Callback):
     def _read(self) -> None:
         work = self._leases.work
         assert work is not None
-        keys = {
-            name: keys_of(column, work.batch[column.name])
-            for name, column in self._key_columns.items()
-        }
+        assert self._keys is not None
+        keys = self._keys.among(work.batch)
         rows, dense = self._leases.read(keys)
         for name, table in self._tables.items():
             _write(table, keys[name], rows[name])

@@ -159,7 +159,8 @@ class PushedDeltas(Push):
                 _log.warning(
                     "Table '%s' has trained %d keys that are not in its column of the stream, "
                     "so their changes do not reach the sync unit: put the keys themselves into the "
-                    "column, or strings that the model hashes with tfhybrid.layers.StringKeys",
+                    "column, or strings that the model hashes with tfhybrid.layers.StringKeys; or "
+                    "let a tfhybrid.features.Features of the model compute them",
                     name,
                     others,
                 )

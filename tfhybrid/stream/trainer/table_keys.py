@@ -1,14 +1,70 @@
-"""The keys of a table among the rows of a lease."""
+"""The keys of a model's tables among the rows of a lease."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.data.formats.format import hashed_strings
 from tfhybrid.errors import ConfigError
+from tfhybrid.features.preprocessing import Features, features_of
+from tfhybrid.stream.trainer.leased_dataset import check_names, tensor_of
 from tfhybrid.values import Column, check
+
+
+class TableKeys:
+    """The keys of a model's tables among the rows of a lease.
+
+    Args:
+        model: Model. Features that it computes from the rows, by a `tfhybrid.features.Features`,
+            are computed for their keys, too.
+        sources: Name of a feature of `Features`, or else of a column, by table.
+        schema: Columns of the stream.
+
+    Raises:
+        ConfigError: A source is no column, or has no integers or strings; or a feature has numbers,
+            or needs a column that the stream does not have.
+    """
+
+    def __init__(self, model: keras.Model, sources: Mapping[str, str], schema: pa.Schema) -> None:
+        layers = {name: layer for layer in features_of(model) for name in layer.outputs}
+        self._features: list[Features] = []
+        self._of_features: dict[str, str] = {}
+        self._of_columns: dict[str, Column] = {}
+        for table, name in sources.items():
+            if name in layers:
+                _check_feature(table, name, layers[name], schema)
+                self._of_features[table] = name
+                if layers[name] not in self._features:
+                    self._features.append(layers[name])
+            else:
+                check_names(schema, [name], "The columns of tables")
+                self._of_columns[table] = key_column(table, schema.field(name))
+
+    def among(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """Returns the distinct keys of each table, int64, ascending.
+
+        Args:
+            batch: Rows of a lease.
+
+        Raises:
+            ConfigError: A column has another dtype than its description in `Features`.
+        """
+        keys = {name: keys_of(each, batch[each.name]) for name, each in self._of_columns.items()}
+        values: dict[str, Any] = {}
+        for layer in self._features:
+            values |= layer({name: tensor_of(batch[name]) for name in _columns_of(layer)})
+        for table, name in self._of_features.items():
+            feature = values[name]
+            ragged = isinstance(feature, tf.RaggedTensor)
+            keys[table] = np.unique((feature.flat_values if ragged else feature).numpy())
+        return keys
 
 
 def key_column(table: str, field: pa.Field) -> Column:
@@ -44,3 +100,15 @@ def keys_of(column: Column, values: pa.Array) -> np.ndarray:
     distinct = pc.unique(flat.drop_null())  # hashing before sorting: far fewer keys than rows
     keys = check(column, distinct, hash_strings=hashed_strings).values
     return np.unique(keys) if column.role == "string" else np.sort(keys)
+
+
+def _columns_of(layer: Features) -> list[str]:
+    return [column.name for columns in layer.columns.values() for column in columns]
+
+
+def _check_feature(table: str, name: str, layer: Features, schema: pa.Schema) -> None:
+    check_names(schema, _columns_of(layer), "The columns of features")
+    if name in layer.of_columns and layer.of_columns[name].dtype != tf.int64:
+        raise ConfigError(
+            f"The feature of table {table!r} must have keys. Received: {name!r}, which has numbers"
+        )
