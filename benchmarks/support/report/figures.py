@@ -79,6 +79,11 @@ def _lookup(result: dict[str, Any]) -> Iterator[Figure]:
             yield f"{operation}.{side}", _significant(row["milliseconds"], 3)
 
 
+def _lists(result: dict[str, Any]) -> Iterator[Figure]:
+    for network, of in result["networks"].items():
+        yield f"{network}.ratio", f"{of['ratio']:.1f}"
+
+
 def _readers(result: dict[str, Any]) -> Iterator[Figure]:
     names = {
         **{"Parquet": "parquet", "Parquet, tensorflow-io": "parquet.tensorflow-io"},
@@ -212,6 +217,7 @@ _FIGURES: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "timeline": _timeline,
     "memory": _memory,
     "lookup": _lookup,
+    "lists": _lists,
     "readers": _readers,
     "restart": _restart,
     "export": _export,
