@@ -219,7 +219,7 @@ def init(
         return
     _current = _start(job, seed, resume, devices_per_rank)
     atexit.register(_exit)
-    last_words.shorten(distributed.rank(), _another_rank_ends)
+    last_words.shorten(distributed.rank(), _another_rank_ends, _exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Keras %s, Horovod %s",

@@ -5,9 +5,9 @@ which collective or wait broke.
 
 An error in a script usually ends all ranks, and the launcher mixes the lines of their tracebacks.
 So rank 0 prints its traceback at once, and another rank begins with one line. It prints its own
-traceback if it still runs some seconds later, because then no other rank has failed. These must be
-few: horovodrun does not end ranks of other hosts, and their tables hold memory that the next job
-wants.
+traceback if it still runs some seconds later, because then no other rank has failed. Meanwhile it
+has left the job: horovodrun does not end ranks of other hosts, and the next job there wants the
+memory of its tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tensorflow as tf
 _log = logging.getLogger("tfhybrid.job")
 
 _SECONDS_TO_END = 5.0  # for another rank with the same error to end
-_SECONDS_TO_TERMINATE = 3.0  # for the launcher to end this rank, after another one has ended
+_SECONDS_TO_TERMINATE = 10.0  # for the launcher to end this rank, after another one has ended
 
 _NOBODYS = ("sys", "typer.main")  # modules of the hooks of Python and of the command `tfhybrid`
 # From Horovod after it ended or lost a connection, and from an op that waited for a dead rank.
@@ -33,7 +33,7 @@ _BROKEN = re.compile(r"Horovod has been shut down|HorovodInternalError|\bhas die
 _OF_GRAPH = re.compile(r"^(\s|Detected at node |Graph execution error|Traceback |$)")
 
 
-def shorten(rank: int, another_ends: Callable[[float], bool]) -> None:
+def shorten(rank: int, another_ends: Callable[[float], bool], leave: Callable[[], object]) -> None:
     """Sets an exception hook that shortens errors caused by the end of another rank.
 
     Other errors go to the hook that was set before. If that is not the script's, ranks other than 0
@@ -46,6 +46,7 @@ def shorten(rank: int, another_ends: Callable[[float], bool]) -> None:
         rank: Number of this rank.
         another_ends: Function that waits up to a number of seconds until another rank has ended,
             and returns whether one has.
+        leave: Function that leaves the job and frees the memory of its tables.
     """
     before = sys.excepthook
     if getattr(before, "shortens", False):
@@ -61,6 +62,7 @@ def shorten(rank: int, another_ends: Callable[[float], bool]) -> None:
         if waits and issubclass(kind, Exception):  # Ctrl-C ends every rank at once
             sys.stderr.write(_one_line(rank, error, frames))
             if another_ends(_SECONDS_TO_END):
+                leave()
                 time.sleep(_SECONDS_TO_TERMINATE)
         before(kind, error, frames)
 

@@ -55,7 +55,7 @@ def test_other_errors_stay_as_they_are(error) -> None:
 
 def printed(rank: int, error: BaseException, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Returns the lines that a rank prints when an error ends it, and no other rank ends."""
-    module.shorten(rank, lambda _: False)
+    module.shorten(rank, lambda _: False, pytest.fail)
     sys.excepthook(type(error), error, error.__traceback__)
     return capsys.readouterr().err.splitlines()
 
@@ -74,6 +74,19 @@ def test_another_rank_begins_with_one_line_and_keeps_its_traceback(capsys) -> No
     assert "raise error: ValueError: no such column (Rank 0 prints its traceback if" in first
     assert traceback[0] == "Traceback (most recent call last):"
     assert traceback[-2:] == ["ValueError: no such column", "in two lines"]
+
+
+@pytest.mark.usefixtures("nobodys_hook")
+def test_a_rank_leaves_before_it_waits_for_its_end(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(module, "_SECONDS_TO_TERMINATE", 0.0)
+    printed_before = []
+    module.shorten(
+        1, lambda _: True, lambda: printed_before.extend(capsys.readouterr().err.splitlines())
+    )
+    error = raised(ValueError("wrong"))
+    sys.excepthook(type(error), error, error.__traceback__)
+    assert [line.partition(" at ")[0] for line in printed_before] == ["Rank 1"]
+    assert capsys.readouterr().err.startswith("Traceback")
 
 
 @pytest.mark.usefixtures("nobodys_hook")
