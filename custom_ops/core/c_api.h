@@ -214,6 +214,8 @@ TFHYBRID_EXPORT int tfhybrid_owners_connect(int64_t engine, int64_t host, int pu
                                             const char* peer);
 TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
                                           const char* peer);
+/* The name of another host's leader in errors, before there is a connection to it. */
+TFHYBRID_EXPORT int tfhybrid_owners_name(int64_t engine, int64_t host, const char* name);
 /* This rank reads no more rows of other hosts. */
 TFHYBRID_EXPORT int tfhybrid_owners_end_reads(int64_t engine);
 /* Ranks of other hosts that may still read this host's rows. */

@@ -31,6 +31,14 @@ int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
   });
 }
 
+int tfhybrid_owners_name(int64_t engine, int64_t host, const char* name) {
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(its->owners().links().CheckOther(host));
+    its->owners().links().SetName(host, name);
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_owners_end_reads(int64_t engine) {
   return WithEngine(engine, [&](Engine* its) { its->owners().links().ShutReads(); });
 }

@@ -240,6 +240,18 @@ class Engine:
         """
         self._hand_over("owners_connect", host, purpose, link, peer)
 
+    def name_owner(self, host: int, name: str) -> None:
+        """Names the leader of another host in errors, before there is a connection to it.
+
+        Args:
+            host: Number of the other host.
+            name: Name of the leader.
+
+        Raises:
+            TfhybridError: There is no such host, or no store is open.
+        """
+        self.call("owners_name", ctypes.c_int64(host), name.encode())
+
     def serve_owner(
         self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
@@ -270,13 +282,8 @@ class Engine:
     def _hand_over(
         self, function: str, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        self.call(
-            function,
-            ctypes.c_int64(host),
-            ctypes.c_int(purpose),
-            ctypes.c_int(link.detach()),
-            peer.encode(),
-        )
+        numbers = ctypes.c_int64(host), ctypes.c_int(purpose), ctypes.c_int(link.detach())
+        self.call(function, *numbers, peer.encode())
 
     def owned(self, name: str, keys: np.ndarray) -> np.ndarray:
         """Returns for each key whether this host owns it: bool `[n]`.

@@ -74,7 +74,10 @@ class NodeLinks:
         with self._lock:
             if self._connected:
                 return
-            for shard in range(len(self._nodes.names)):
+            shards = range(len(self._nodes.names))
+            for shard in shards:
+                self._name(shard)
+            for shard in shards:
                 self._connect(shard)
             self._connected = True
             self._waits = NodeWaits(self._engine, self._peers, self._member.name)
@@ -169,6 +172,7 @@ class NodeLinks:
                 if owner == (before.names[shard], before.addresses[shard]):
                     continue
                 if self._connected:
+                    self._name(shard)
                     self._connect(shard)
                 if self._rank is not None:
                     self._connect_rows(shard, self._rank)
@@ -224,6 +228,9 @@ class NodeLinks:
         member = self._member
         handshake = Handshake(Purpose.CALLS, member.name, self._nodes.session)
         return member.peer(node, address_of(member, node)).caller(handshake)
+
+    def _name(self, shard: int) -> None:
+        self._engine.name_owner(self._engine.first_node + shard, self._nodes.names[shard])
 
     def _connect(self, shard: int) -> None:
         host, node = self._engine.first_node + shard, self._nodes.names[shard]

@@ -85,6 +85,9 @@ class RowService:
             ranks: Name and address of each rank of the job, in order.
         """
         self._ranks = ranks
+        for host, leader in zip(self._engine.hosts, ranks, strict=True):
+            if leader.address is not None and host != self._engine.host:
+                self._engine.name_owner(host, leader.name)
         if self._listener is not None:
             self._thread = threading.Thread(
                 target=self._serve, args=(self._listener,), name="tfhybrid-rows", daemon=True

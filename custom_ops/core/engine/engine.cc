@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -181,6 +182,8 @@ Status Engine::ForgetOptimizer(OpenTable* table) {
 }
 
 Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {
+  std::optional<Meetings::Wait> wait;
+  if (!table.reader->Reached(version)) wait.emplace(&meetings_);
   return table.reader->WaitVersion(version, tables_.check_alive());
 }
 
@@ -204,12 +207,7 @@ Status Engine::WaitForAll(const std::vector<RequiredVersion>& required) const {
 
 void Engine::WhenReached(std::vector<RequiredVersion> required,
                          std::function<void(const Status&)> then) {
-  const auto wait = [this, required = std::move(required), then] {
-    meetings_.BeginWait();
-    const Status waited = WaitForAll(required);
-    meetings_.EndWait();
-    then(waited);
-  };
+  const auto wait = [this, required = std::move(required), then] { then(WaitForAll(required)); };
   if (!versions_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
 }
 

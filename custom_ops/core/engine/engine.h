@@ -89,7 +89,7 @@ class Engine {
   Status ForgetOptimizer(OpenTable* table);
 
   // Waits until the leader has applied `version` updates to the table, or returns an error if it
-  // cannot.
+  // cannot. The wait is recorded in meetings().
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
   // Likewise, but also returns Ok after a failed update: the table is then unchanged, and may be
   // read, saved or loaded.
@@ -97,8 +97,7 @@ class Engine {
   // Whether WaitForAll() returns without waiting.
   static bool HaveReached(const std::vector<RequiredVersion>& required);
   Status WaitForAll(const std::vector<RequiredVersion>& required) const;
-  // Calls `then` on the version thread with the result of WaitForAll(). The wait is recorded in
-  // meetings().
+  // Calls `then` on the version thread with the result of WaitForAll().
   void WhenReached(std::vector<RequiredVersion> required, std::function<void(const Status&)> then);
 
   // Calls `then` on the fetching thread, where it may wait for other hosts.
@@ -128,7 +127,7 @@ class Engine {
   const std::shared_ptr<Store> store_;
   const pid_t process_;
   WorkerThreads workers_;
-  Meetings meetings_;
+  mutable Meetings meetings_;
   mutable Mutex mutex_;
   std::vector<UpdateInUse> updates_ TFHYBRID_GUARDED_BY(mutex_);  // by number
   // Updates, and the table that each lost.

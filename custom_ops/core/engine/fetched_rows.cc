@@ -66,7 +66,7 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
     if (failure.ok()) failure = received;
   }
   if (failure.ok()) ClearUnseen();
-  return failure.ok() ? CheckVersions() : failure;
+  return failure.ok() ? CheckVersions(*sources.links) : failure;
 }
 
 void FetchedRows::ClearUnseen() {
@@ -80,14 +80,15 @@ void FetchedRows::ClearUnseen() {
   }
 }
 
-Status FetchedRows::CheckVersions() const {
+Status FetchedRows::CheckVersions(const OwnerLinks& links) const {
   for (const TableFetch& fetch : tables_) {
     for (size_t owner = 0; owner < fetch.versions.size(); ++owner) {
       if (fetch.Count(static_cast<int64_t>(owner)) == 0) continue;
       if (fetch.versions[owner] + fetch.staleness >= fetch.posted) continue;
       return Status::Error(StatusCode::kDataLoss, "Rows of table '", fetch.table->reader->name(),
                            "' may lack ", fetch.staleness, " updates of ", fetch.posted,
-                           ". Received: version ", fetch.versions[owner], " from host ", owner);
+                           ". Received: version ", fetch.versions[owner], " from ",
+                           links.NameOf(static_cast<int64_t>(owner)));
     }
   }
   return Status::Ok();

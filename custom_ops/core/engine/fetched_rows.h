@@ -136,7 +136,7 @@ class FetchedRows {
   // Copies the rows that owners send unasked of the version that is wanted.
   Status TakeSent(const Sources& sources, TableFetch* fetch) const;
   // Ok if no rows lack more updates than they may.
-  Status CheckVersions() const;
+  Status CheckVersions(const OwnerLinks& links) const;
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
   // Returns the distinct keys of a table, and sets each key's number among them as its row.

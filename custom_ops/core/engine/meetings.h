@@ -42,6 +42,23 @@ class Meetings {
     const MutexLock guard(mutex_);
     if (number > progress_.ended) progress_.ended = number;
   }
+  // Records that something waits for a table, or for its owner, while the object lives.
+  class Wait {
+   public:
+    explicit Wait(Meetings* meetings) : meetings_(meetings) { meetings_->BeginWait(); }
+    ~Wait() { meetings_->EndWait(); }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    Meetings* const meetings_;
+  };
+  MeetingProgress Get() const {
+    const MutexLock guard(mutex_);
+    return progress_;
+  }
+
+ private:
   void BeginWait() {
     const MutexLock guard(mutex_);
     ++progress_.waits_begun;
@@ -50,12 +67,7 @@ class Meetings {
     const MutexLock guard(mutex_);
     ++progress_.waits_ended;
   }
-  MeetingProgress Get() const {
-    const MutexLock guard(mutex_);
-    return progress_;
-  }
 
- private:
   mutable Mutex mutex_;
   MeetingProgress progress_ TFHYBRID_GUARDED_BY(mutex_);
   std::map<uint64_t, uint64_t> counts_ TFHYBRID_GUARDED_BY(mutex_);  // of meetings by series

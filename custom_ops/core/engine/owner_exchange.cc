@@ -7,17 +7,17 @@ namespace tfhybrid {
 
 Result<std::shared_ptr<const FetchedRows>> OwnerExchange::Fetch(
     const std::vector<FeatureRead>& features, const ParallelFor& parallel_for) {
-  meetings_->BeginWait();
+  const Meetings::Wait wait(meetings_);
   const FetchedRows::Sources sources = {links_, &passes_->rank(), &batches_->received(),
                                         tables_->check_alive()};
   auto fetched = FetchedRows::Fetch(features, tables_->topology().host, sources, parallel_for);
-  meetings_->EndWait();
   if (fetched.ok()) batches_->CountLookup(*fetched.value());
   return fetched;
 }
 
 Result<ScannedRows> OwnerExchange::Scan(int64_t host, const AskedRows& rows) {
   TFHYBRID_RETURN_IF_ERROR(links_->CheckOther(host));
+  const Meetings::Wait wait(meetings_);
   TFHYBRID_ASSIGN_OR_RETURN(const OwnerLinks::HeldLink held, links_->HoldReads(host));
   const std::vector<int64_t> asked = ScanWords(rows);
   TFHYBRID_RETURN_IF_ERROR(held.connection->Send(FrameKind::kScan, {asked}));

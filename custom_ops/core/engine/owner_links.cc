@@ -3,14 +3,23 @@
 #include <utility>
 
 namespace tfhybrid {
-namespace {
 
-Status Missing(int64_t host) {
-  return Status::Error(StatusCode::kFailedPrecondition, "There is no connection to host ", host,
+Status OwnerLinks::Missing(int64_t host) const {
+  return Status::Error(StatusCode::kFailedPrecondition, "There is no connection to ", NameOf(host),
                        ", which owns rows");
 }
 
-}  // namespace
+void OwnerLinks::SetName(int64_t host, std::string name) {
+  const MutexLock guard(naming_);
+  names_[static_cast<size_t>(host)] = std::move(name);
+}
+
+std::string OwnerLinks::NameOf(int64_t host) const {
+  const std::string number = "host " + std::to_string(host);
+  const MutexLock guard(naming_);
+  const std::string& name = names_[static_cast<size_t>(host)];
+  return name.empty() ? number : name + " (" + number + ")";
+}
 
 std::vector<OwnerLinks::Link>& OwnerLinks::LinksFor(LinkPurpose purpose) {
   if (purpose == LinkPurpose::kReads) return reads_;
@@ -25,6 +34,7 @@ Status OwnerLinks::CheckOther(int64_t host) const {
 }
 
 void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
+  SetName(host, connection->peer());
   Link& link = LinksFor(purpose)[static_cast<size_t>(host)];
   const MutexLock guard(link.mutex);
   link.connection = std::move(connection);
@@ -49,7 +59,7 @@ Result<OwnerLinks::HeldLink> OwnerLinks::HoldReads(int64_t host) {
   return HeldLink{link.connection.get(), std::move(lock)};
 }
 
-Result<Connection*> OwnerLinks::Of(const std::vector<Link>& links, int64_t host) {
+Result<Connection*> OwnerLinks::Of(const std::vector<Link>& links, int64_t host) const {
   const Link& link = links[static_cast<size_t>(host)];
   const MutexLock guard(link.mutex);
   if (link.connection == nullptr) return Missing(host);

@@ -26,10 +26,16 @@ class OwnerLinks {
   // The links of `host`, one of `hosts`.
   OwnerLinks(int64_t hosts, int64_t host)
       : host_(host),
-        reads_(static_cast<size_t>(hosts)),
+        names_(static_cast<size_t>(hosts)),
+        reads_(names_.size()),
         updates_(reads_.size()),
         passes_(reads_.size()) {}
 
+  // Names a host in errors before there is a connection to it; Add() does so, too.
+  // REQUIRES: CheckOther() is ok.
+  void SetName(int64_t host, std::string name);
+  // The name, with the number of the host.
+  std::string NameOf(int64_t host) const;
   // Ok for the number of another host.
   Status CheckOther(int64_t host) const;
   // REQUIRES: CheckOther() is ok.
@@ -58,11 +64,14 @@ class OwnerLinks {
   // Takes no lock, so clang cannot check it: a thread that holds one may be waiting for the
   // connection that ends here.
   static void ShutAll(const std::vector<Link>& links) TFHYBRID_NO_THREAD_SAFETY_ANALYSIS;
-  static Result<Connection*> Of(const std::vector<Link>& links, int64_t host);
+  Result<Connection*> Of(const std::vector<Link>& links, int64_t host) const;
+  Status Missing(int64_t host) const;
   std::vector<Link>& LinksFor(LinkPurpose purpose);
 
   const int64_t host_;
-  std::vector<Link> reads_, updates_, passes_;  // by host
+  mutable Mutex naming_;
+  std::vector<std::string> names_ TFHYBRID_GUARDED_BY(naming_);  // by host; empty if unknown
+  std::vector<Link> reads_, updates_, passes_;                   // by host
 };
 
 }  // namespace tfhybrid

@@ -115,9 +115,9 @@ WordBuffer ShardedStep::Join(const StepNumbers& numbers, Span<const int64_t> own
     UpdateInbox::Taken& message = taken[static_cast<size_t>(host)];
     if (message.words.size() < head ||
         std::memcmp(message.words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
-      *difference = "Learning rates or dense gradients differ between hosts " +
-                    std::to_string(settings_.host < sources_ ? settings_.host : 0) + " and " +
-                    std::to_string(host);
+      *difference = "Learning rates or dense gradients of " + links_->NameOf(host) +
+                    " differ from those of " +
+                    links_->NameOf(settings_.host < sources_ ? settings_.host : 0);
     } else {
       message.words = message.words.subspan(head, message.words.size() - head);
     }

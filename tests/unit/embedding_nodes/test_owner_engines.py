@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
+import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.core import sharded_tables
-from tests.support.core.sharded_tables import STEPS, TABLES, reference, rows_in, rows_of
+from tests.support.core.sharded_tables import (
+    KEYS,
+    RATE,
+    STEPS,
+    TABLES,
+    batch,
+    reference,
+    rows_in,
+    rows_of,
+)
+from tests.support.roles.clusters import until
 from tests.support.roles.owner_engines import BY_KEY, opened
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.update import UpdateChoices
+from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
 
 
 def train(engines: Sequence[Engine], trainers: int, choices: UpdateChoices) -> None:
@@ -73,3 +87,45 @@ def test_clipping_adds_up_squares_of_nodes(tmp_path: Path, clipping: str) -> Non
     for other in found[1:]:
         for rows, same in zip(other, found[0], strict=True):
             np.testing.assert_array_equal(rows, same)
+
+
+def test_an_owner_without_a_connection_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path, 1, 2, purposes=[]) as (trainer, *_):
+        with pytest.raises(StoreError, match="There is no connection to host 1, which owns rows"):
+            trainer.lookup("item", TABLES["item"], KEYS)
+        trainer.name_owner(1, "embedding-0")
+        reason = r"There is no connection to embedding-0 \(host 1\), which owns rows"
+        with pytest.raises(StoreError, match=reason):
+            trainer.lookup("item", TABLES["item"], KEYS)
+        with pytest.raises(TfhybridError, match="another of 3 hosts than 0"):
+            trainer.name_owner(0, "itself")
+
+
+def test_who_waits_for_rows_in_the_order_of_a_node_is_seen_to_wait(tmp_path: Path) -> None:
+    with opened(tmp_path, 1, 1) as (trainer, node), ThreadPoolExecutor() as threads:
+        mine, silent = socket.socketpair()
+        trainer.connect_owner(node.host, LinkPurpose.READS, mine, "embedding-0")
+        before = trainer.standing()
+        count = ctypes.c_int64()
+        numbers = ctypes.c_int64(0), ctypes.c_int64(0), *[ctypes.byref(count)] * 3, None, None
+        waiting = threads.submit(trainer.call, "owners_scan", ctypes.c_int64(1), b"item", *numbers)
+        until(lambda: trainer.standing().waits_begun > before.waits_begun)
+        assert trainer.standing().waits_ended == before.waits_ended
+        silent.close()
+        with pytest.raises(PeerDiedError, match="The connection to embedding-0 is lost"):
+            waiting.result()
+
+
+def test_who_waits_for_the_update_of_a_node_is_seen_to_wait(tmp_path: Path) -> None:
+    with opened(tmp_path, 1, 1) as (trainer, node), ThreadPoolExecutor() as threads:
+        keys, gradients = batch(0, 0)
+        trainer.open_update("sgd", TABLES).post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
+        before = trainer.standing()
+        assert before.waits_begun == before.waits_ended
+        waiting = threads.submit(trainer.wait, "item")  # the node has not opened the update
+        until(lambda: trainer.standing().waits_begun > before.waits_begun)
+        assert trainer.standing().waits_ended == before.waits_ended
+        node.open_update("sgd", TABLES)
+        waiting.result()
+        now = trainer.standing()
+        assert now.waits_begun == now.waits_ended
