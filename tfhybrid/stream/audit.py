@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence, Set
 from contextlib import closing
 
 import numpy as np
 
 from tfhybrid.stream.provider import set_aside
+from tfhybrid.stream.provider.set_aside import SetAsideLease
 from tfhybrid.stream.queues import dead_letters, rows
 from tfhybrid.stream.queues.queue import Queue, QueuePosition
 from tfhybrid.stream.queues.row_columns import RowColumns
@@ -30,7 +30,8 @@ class QueueAccount:
         model: Name of the target model.
         queue: Name of the queue.
         put: Rows in the queue.
-        trained: Rows of the updates in the weights, as the sync unit has counted them.
+        trained: Rows of the updates in the weights, as the sync unit has counted them. If other
+            programs write the queue, those of them that are still in it: compaction removes others.
         bad: Bad rows that the provider has written into its file.
         waiting: Rows that are in neither: in the queue, or leased.
         aside: Rows of leases that were set aside.
@@ -78,52 +79,92 @@ def audit(settings: StreamSettings) -> list[QueueAccount]:
             pass
     # What is applied is looked at before what is listed: rows may move meanwhile.
     letters = dead_letters.read(files.bad_rows)
-    listed = {key for _, _, key in letters if key is not None}
-    aside = set_aside.read(files.set_aside)
+    lists = ProviderLists(
+        settings.row_columns,
+        {key for _, _, key in letters if key is not None},
+        set_aside.read(files.set_aside),
+    )
     accounts = []
     queues = StreamQueues(settings.queues, settings.folder)
     for model, names in models.items():
-        ledger = ledgers[model]
-        for name in itertools.chain.from_iterable(map(queues.names, names)):
-            spans = [each.range for each in aside if (each.model, each.queue) == (model, name)]
-            with closing(queues.open(name)) as queue:
-                counts = _counts(
-                    queue, settings.row_columns, ledger.applied.get(name), spans, listed
-                )
-                removed = queue.begin()
-            if ledger.rows is not None and not removed:
-                counts["trained"] = ledger.rows.get(name, 0)
-            accounts.append(QueueAccount(model, name, **counts, removed=removed))
+        for declared in names:
+            for name in queues.names(declared):
+                with closing(queues.open(name)) as queue:
+                    is_ours = declared not in queues.others
+                    account = account_of(model, name, queue, ledgers[model], lists, is_ours=is_ours)
+                accounts.append(account)
     return accounts
 
 
+@dataclasses.dataclass(frozen=True)
+class ProviderLists:
+    """Lists in the files of a provider.
+
+    Args:
+        columns: Columns of the rows.
+        bad: Queue and position of each bad row.
+        aside: Leases that were set aside.
+    """
+
+    columns: RowColumns
+    bad: Set[tuple[str, QueuePosition]]
+    aside: Sequence[SetAsideLease]
+
+
+def account_of(
+    model: str, name: str, queue: Queue, ledger: LeaseLedger, lists: ProviderLists, *, is_ours: bool
+) -> QueueAccount:
+    """Accounts for the rows of a queue.
+
+    Args:
+        model: Name of the target model.
+        name: Name of the queue.
+        queue: The queue, which is read from its begin to its end.
+        ledger: Ledger of the model.
+        lists: Lists of the provider.
+        is_ours: Whether the provider writes the queue.
+
+    Raises:
+        StreamError: The queue cannot be read.
+        CorruptFileError: A record is damaged.
+    """
+    aside = [each.range for each in lists.aside if (each.model, each.queue) == (model, name)]
+    begin, end = queue.begin(), queue.end()
+    records, counts = _counts(queue, lists, ledger.applied.get(name), aside)
+    if ledger.rows is not None and not begin:
+        trained = ledger.rows.get(name, 0)
+        if not is_ours and records < end - begin:  # compaction may have removed trained rows
+            trained = min(trained, counts["trained"])
+        counts["trained"] = trained
+    return QueueAccount(model, name, **counts, removed=begin)
+
+
 def _counts(
-    queue: Queue,
-    columns: RowColumns,
-    applied: AppliedRanges | None,
-    aside: Sequence[Range],
-    listed: Set[tuple[str, QueuePosition]],
-) -> dict[str, int]:
-    """Returns the numbers of an account, with the rows in applied ranges as those trained.
+    queue: Queue, lists: ProviderLists, applied: AppliedRanges | None, aside: Sequence[Range]
+) -> tuple[int, dict[str, int]]:
+    """Returns the number of records, and the numbers of an account.
+
+    Those trained are the rows in applied ranges.
 
     Args:
         queue: Queue to read.
-        columns: The declared columns.
+        lists: Lists of the provider.
         applied: Ranges in the weights; `None` if no provider has served the queue yet.
         aside: Ranges that are set aside.
-        listed: Queue and position of each bad row in the provider's file.
     """
+    records = 0
     counts = dict.fromkeys(("put", "trained", "bad", "waiting", "aside"), 0)
     done = [] if applied is None else [(QueuePosition(0, 0), applied.frontier), *applied.ranges]
     offset, end = queue.begin(), queue.end()
     while offset < end:
         chunk = queue.read(offset, wait_seconds=1.0)
+        records += len(chunk.records)
         for at, record in chunk.records:
-            decoded = rows.decode(record, columns)
+            decoded = rows.decode(record, lists.columns)
             is_done = _within(at, decoded.numbers, done)
             is_aside = _within(at, decoded.numbers, aside) & ~is_done
             bad = [QueuePosition(at, row.number) for row in decoded.bad]
-            is_listed = [(queue.name, position) in listed for position in bad]
+            is_listed = [(queue.name, position) in lists.bad for position in bad]
             is_lost = _within(at, np.array([row for _, row in bad], np.int64), done)
             counts["put"] += decoded.count
             counts["trained"] += int(is_done.sum())
@@ -132,7 +173,7 @@ def _counts(
             counts["bad"] += sum(is_listed)
             counts["waiting"] += int((~is_lost & ~np.array(is_listed, bool)).sum())
         offset = chunk.next_offset
-    return counts
+    return records, counts
 
 
 def _within(offset: int, numbers: np.ndarray, spans: Sequence[Range]) -> np.ndarray:

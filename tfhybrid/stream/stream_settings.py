@@ -26,7 +26,7 @@ from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
 from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
-from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queue import LeaseRules, ServedQueue
 from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.provider.topic_ids import TopicIds
@@ -389,20 +389,22 @@ class StreamSettings:
         aside = SetAside(files.set_aside, DeathFile(files.deaths), self.max_deaths)
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         bounds = {name: StalenessBound(self.staleness) for name in routes.models}
+        rules = LeaseRules(bounds, self.expires_seconds, aside, self.max_behind)
         declared = StreamQueues(self.queues, self.folder)
 
         def serve(
-            name: str, declared_as: str, writer: NumberedWriter | ForeignWriters
+            name: str,
+            declared_as: str,
+            writer: NumberedWriter | ForeignWriters,
+            beside: ServedQueue | None = None,
         ) -> ServedQueue:
             return ServedQueue(
                 name,
                 writer,
                 QueueReader(writer.queue, self.row_columns, letters, on_lost=self.on_lost),
                 {model: weights[model] for model, of in routes.models.items() if declared_as in of},
-                bounds=bounds,
-                seconds=self.expires_seconds,
-                max_behind=self.max_behind,
-                aside=aside,
+                rules,
+                beside,
             )
 
         queues = {}

@@ -11,7 +11,7 @@ import pytest
 
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import GrantedWork, Request
+from tfhybrid.stream.provider.work import GrantedWork, Request
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate

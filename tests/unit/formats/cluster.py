@@ -17,7 +17,7 @@ from tfhybrid.data_nodes.data_streams import BY_BATCH, BY_FILE, Reading
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.rpc import handshake, messages
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import Request
+from tfhybrid.stream.provider.work import Request
 from tfhybrid.stream.queues.queue import QueuePosition
 from tfhybrid.stream.weights.lease import Lease, QueueProgress
 

@@ -15,7 +15,7 @@ from tests.support.stream.counting_trainer import SPEC, update_of
 from tests.support.stream.online_site import Site
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.stream.audit import audit
-from tfhybrid.stream.provider.provider import EncodedWork, Request
+from tfhybrid.stream.provider.work import EncodedWork, Request
 from tfhybrid.stream.queues.queue import Record
 
 ROWS = 2  # of a record

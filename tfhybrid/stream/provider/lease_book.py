@@ -136,6 +136,22 @@ class LeaseBook:
         spans += [(each.lease.range, each.died) for each in self._open.values()]
         return sorted((span, died) for span, died in spans if died)
 
+    def lost(self, elsewhere: Sequence[Range]) -> list[Range]:
+        """Returns the rows before the first one never leased that are nowhere, in order.
+
+        Args:
+            elsewhere: Ranges that are neither leased nor to be leased, from the queue's begin on.
+        """
+        spans = [(each.begin, each.end) for each in self._returned]
+        spans += [*elsewhere, *(lease.range for lease in self.open), (self._next, self._next)]
+        first, *others = sorted(spans)
+        lost, reached = [], first[1]
+        for begin, end in others:
+            if reached < begin:
+                lost.append((reached, begin))
+            reached = max(reached, end)
+        return lost
+
     def has_rows(self, cut: Cut) -> bool:
         """Returns whether the queue has rows that are neither leased nor in the weights.
 

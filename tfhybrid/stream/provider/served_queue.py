@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,11 +22,36 @@ from tfhybrid.stream.queues.numbered_writer import (
     NumberedWriter,
 )
 from tfhybrid.stream.queues.queue import QueuePosition
-from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.queues.queue_reader import QueueReader, Taken
 from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.lease import FENCES_PER_TERM, Lease, TargetWeights
 
 _log = logging.getLogger("tfhybrid.stream")
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaseRules:
+    """Rules for the leases of a provider's queues.
+
+    Args:
+        bounds: Bound on the staleness of each model's updates, which its queues share, by model.
+        seconds: Lifetime of a lease that is not renewed, in seconds.
+        aside: Leases that were set aside, of all queues.
+        max_behind: Maximum lag of the slowest model of a queue, in records; beyond it new rows are
+            refused. Default unlimited.
+
+    Raises:
+        ConfigError: `max_behind` is not positive.
+    """
+
+    bounds: Mapping[str, StalenessBound]
+    seconds: float
+    aside: SetAside
+    max_behind: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_behind is not None and self.max_behind < 1:
+            raise ConfigError(f"max_behind must be at least 1. Received: {self.max_behind}")
 
 
 class ServedQueue:
@@ -36,15 +64,13 @@ class ServedQueue:
         writer: Writer of the queue, or what refuses rows in its place. This object closes it.
         reader: Reader of the same queue.
         weights: Target models that are trained from the queue, by name.
-        bounds: Bound on the staleness of each model's updates, which its queues share, by model.
-        seconds: Lifetime of a lease that is not renewed, in seconds.
-        aside: Leases that were set aside, also of other queues.
-        max_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
-            Default unlimited.
+        rules: Rules for its leases.
+        beside: Queue whose current provider this one must be, with the same models. Default: none,
+            for a provider that starts.
 
     Raises:
-        ConfigError: `max_behind` is not positive.
-        StreamError: The queue cannot be reached, or the sync unit does not answer.
+        StreamError: The queue cannot be reached, the sync unit does not answer, or a newer provider
+            serves `beside`.
         OutOfSpaceError: The sync unit cannot write its journal.
 
     Attributes:
@@ -58,34 +84,36 @@ class ServedQueue:
         writer: NumberedWriter | ForeignWriters,
         reader: QueueReader,
         weights: Mapping[str, TargetWeights],
-        *,
-        bounds: Mapping[str, StalenessBound],
-        seconds: float,
-        aside: SetAside,
-        max_behind: int | None = None,
+        rules: LeaseRules,
+        beside: ServedQueue | None = None,
     ) -> None:
-        if max_behind is not None and max_behind < 1:
-            raise ConfigError(f"max_behind must be at least 1. Received: {max_behind}")
         self.name = name
         self._writer = writer
         self._reader = reader
         self._weights = weights
-        self._max_behind = max_behind
-        self._aside = aside
+        self._rules = rules
+        self._aside = rules.aside
         self._taken = ""  # why this provider must end
         self.refusal: str | None = None
         self._lock = threading.RLock()
+        self._end, self._looked = 0, float("-inf")  # the queue's, and when it was looked at
+        self._compared: dict[str, float] = {}  # time of the last comparison, by model
+        self._terms: dict[str, int] = {}
         self._books = {}
         for model, unit in weights.items():
-            standing = unit.begin(name, QueuePosition(writer.queue.begin(), 0))
+            first = QueuePosition(writer.queue.begin(), 0)
+            with contextlib.nullcontext() if beside is None else beside._ours():
+                terms = None if beside is None else (beside.name, beside._terms[model])
+                standing = unit.begin(name, first, terms)
+            self._terms[model] = standing.epoch
             done = AppliedRanges(standing.frontier, standing.ranges)
-            deaths = aside.mark(name, model, done)
+            deaths = rules.aside.mark(name, model, done)
             self._books[model] = LeaseBook(
                 done.end,
                 done.gaps(),
                 fence=standing.epoch * FENCES_PER_TERM,
-                bound=bounds[model],
-                seconds=seconds,
+                bound=rules.bounds[model],
+                seconds=rules.seconds,
             )
             for each in deaths:
                 self._books[model].put_back(each.range, each.trainers)
@@ -109,10 +137,11 @@ class ServedQueue:
         """
         with self._lock:
             behind = max(map(self.lag, self._books), default=0)
-            if self._max_behind is not None and behind >= self._max_behind:
+            max_behind = self._rules.max_behind
+            if max_behind is not None and behind >= max_behind:
                 raise StreamError(
                     f"Queue {self.name} takes no more rows until its models are less than "
-                    f"{self._max_behind} records behind. Send the rows again later, or start more "
+                    f"{max_behind} records behind. Send the rows again later, or start more "
                     f"trainers. Received: {behind}"
                 )
             with self._ours():
@@ -132,18 +161,24 @@ class ServedQueue:
         """Leases of this queue that are set aside now."""
         return [each for each in self._aside.leases if each.queue == self.name]
 
-    def lag(self, model: str) -> int:
+    def lag(self, model: str, max_age: float = 0.0) -> int:
         """Returns a model's lag, in records.
 
         The lag is the number of records from the first row that is neither leased nor in the
         weights to the end of the queue, whether later rows are leased or not.
 
+        Args:
+            model: Name of the target model.
+            max_age: Time in seconds for which an end of the queue is used again. Default 0.
+
         Raises:
             StreamError: The queue cannot be reached.
         """
         with self._lock:
-            end: int = self._writer.queue.end()
-            return max(end - self._books[model].head.offset, 0)
+            now = time.monotonic()
+            if now >= self._looked + max_age:
+                self._end, self._looked = self._writer.queue.end(), now
+            return max(self._end - self._books[model].head.offset, 0)
 
     def grant(
         self, model: str, holder: str, rows: int, now: float
@@ -170,15 +205,13 @@ class ServedQueue:
         """
         with self._lock:
             self.settle(model, now)
+            cut = _Cut(self._take)
             while True:
-                lease = self._books[model].grant(holder, rows, now, self._cut)
-                if lease is None:
+                lease = self._books[model].grant(holder, rows, now, cut)
+                if lease is None or cut.taken is None:
                     return None
                 if lease.rows:
-                    batch = self._rows(model, lease)
-                    if batch is None:
-                        continue
-                    return lease, batch
+                    return lease, cut.taken.batch
                 try:
                     with self._ours():
                         self._weights[model].skip(self.name, lease)
@@ -203,10 +236,12 @@ class ServedQueue:
             CorruptFileError: A record is damaged.
         """
         with self._lock:
-            return self._books[model].has_rows(self._cut)
+            return self._books[model].has_rows(_Cut(self._take))
 
     def settle(self, model: str, now: float) -> None:
         """Ends the leases that have expired. Their rows return to the head, unless applied.
+
+        At times it also compares with the sync unit which rows are in the weights.
 
         Args:
             model: Name of the target model.
@@ -217,7 +252,10 @@ class ServedQueue:
         """
         with self._lock:
             for lease in self._books[model].expired(now):
-                self._end(model, lease, died=True)
+                self._finish(model, lease, died=True)
+            if now >= self._compared.setdefault(model, now) + self._rules.seconds:
+                self._compare(model)
+                self._compared[model] = now
 
     def rows_again(
         self, model: str, fence: int, holder: str
@@ -233,7 +271,7 @@ class ServedQueue:
 
         Raises:
             LeaseRefusedError: The lease is over, or another trainer holds it.
-            PositionLostError: Retention has removed the rows.
+            PositionLostError: Retention has removed the rows, or the topic was made again.
             StreamError: The queue cannot be reached.
         """
         with self._lock:
@@ -280,7 +318,7 @@ class ServedQueue:
         with self._lock:
             for lease in self._books[model].open:
                 if lease.holder == holder:
-                    self._end(model, lease)
+                    self._finish(model, lease)
 
     def retry(self, model: str) -> int:
         """Gives the leases out again that were set aside; returns their number of rows.
@@ -317,7 +355,26 @@ class ServedQueue:
             self._taken = str(error)
             raise StreamError(f"This provider ends, try again: {error}") from error
 
-    def _end(self, model: str, lease: Lease, *, died: bool = False) -> None:
+    def _compare(self, model: str) -> None:
+        """Returns rows to the head that the weights have lost, as a sync unit does by a power cut.
+
+        An update that the sync unit applies meanwhile belongs to an open lease.
+        """
+        unit, term = self._weights[model], self._terms[model]
+        with self._ours():
+            standing = unit.progress(self.name, term)
+        while standing is None or standing.epoch < term:
+            standing = unit.begin(self.name, QueuePosition(self._writer.queue.begin(), 0))
+        aside = [each.range for each in self.set_aside if each.model == model]
+        done = [(QueuePosition(0, 0), standing.frontier), *standing.ranges]
+        for span in self._books[model].lost([*done, *aside]):
+            _log.error(
+                "The weights of %s have lost rows of queue %s, %s to %s: they are leased again",
+                *(model, self.name, *span),
+            )
+            self._books[model].put_back(span)
+
+    def _finish(self, model: str, lease: Lease, *, died: bool = False) -> None:
         """Ends a lease, which expires if the trainer has `died`, and else is given back by it."""
         book = self._books[model]
         with self._ours():
@@ -335,25 +392,34 @@ class ServedQueue:
         if died:
             self._aside.keep_deaths(self.name, self._books)
 
-    def _cut(
-        self, begin: QueuePosition, rows: int, limit: QueuePosition | None
-    ) -> tuple[QueuePosition, int] | None:
+    def _take(self, begin: QueuePosition, rows: int, limit: QueuePosition | None) -> Taken | None:
         if self.refusal is not None:
             raise PositionLostError(self.refusal)
-        taken = self._reader.take(begin, rows, limit)
-        return None if taken is None else (taken.end, taken.batch.num_rows)
+        return self._reader.take(begin, rows, limit)
 
     def _rows(self, model: str, lease: Lease) -> pa.RecordBatch | None:
         """Returns the rows of an open lease; ends it if records have vanished under it.
 
         Compaction removes records of a topic that other programs write at any time.
         """
-        taken = self._reader.take(lease.begin, lease.rows, lease.end)
+        taken = self._take(lease.begin, lease.rows, lease.end)
         if taken is not None and taken.batch.num_rows == lease.rows:
             return taken.batch
         _log.warning(
             "Lease %d of queue %s is cut again: it has %d rows, but the queue has %d now",
             *(lease.fence, self.name, lease.rows, 0 if taken is None else taken.batch.num_rows),
         )
-        self._end(model, lease)
+        self._finish(model, lease)
         return None
+
+
+class _Cut:
+    """The function by which a `LeaseBook` cuts a lease; it keeps the rows."""
+
+    def __init__(self, take: Callable[..., Taken | None]) -> None:
+        self._take = take
+        self.taken: Taken | None = None
+
+    def __call__(self, *span: Any) -> tuple[QueuePosition, int] | None:
+        self.taken = self._take(*span)
+        return None if self.taken is None else (self.taken.end, self.taken.batch.num_rows)

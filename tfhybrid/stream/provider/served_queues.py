@@ -45,7 +45,7 @@ class ServedQueues(Mapping[str, ServedQueue]):
         queues: Queues that the provider writes. This object closes them.
         topics: Topics that other programs write, by the name of their queue. Default none.
         serve: Function that returns the served queue of a partition, by its name, the name of the
-            topic's queue, and the partition's writers. Needed with `topics`.
+            topic's queue, the partition's writers and its `beside`. Needed with `topics`.
         ids: Ids of the topics, which are compared and added. Needed with `topics`.
         seconds: Time between two looks at the topics, in seconds. Default 60.
 
@@ -60,7 +60,7 @@ class ServedQueues(Mapping[str, ServedQueue]):
         self,
         queues: Mapping[str, ServedQueue],
         topics: Mapping[str, Topic] | None = None,
-        serve: Callable[[str, str, ForeignWriters], ServedQueue] | None = None,
+        serve: Callable[[str, str, ForeignWriters, ServedQueue | None], ServedQueue] | None = None,
         ids: TopicIds | None = None,
         *,
         seconds: float = 60.0,
@@ -120,6 +120,11 @@ class ServedQueues(Mapping[str, ServedQueue]):
         for queue in self._queues.values():
             queue.close()
 
+    def _first_of(self, name: str) -> ServedQueue | None:
+        """Returns the first partition of a topic that is served, if there is one."""
+        partitions = self._partitions.get(name, ())
+        return self._queues[partitions[0]] if partitions else None
+
     def _run(self) -> None:
         while not self._ends.wait(self._seconds):
             for name in self._topics:
@@ -148,7 +153,8 @@ class ServedQueues(Mapping[str, ServedQueue]):
             partition, queue = partition_name(name, number), topic.open(number)
             with contextlib.ExitStack() as undo:
                 undo.callback(queue.close)
-                served = self._serve(partition, name, ForeignWriters(partition, queue))
+                writers = ForeignWriters(partition, queue)
+                served = self._serve(partition, name, writers, self._first_of(name))
                 undo.pop_all()
             self._queues = {**self._queues, partition: served}
             self._partitions[name] = (*self._partitions.get(name, ()), partition)

@@ -68,6 +68,7 @@ class QueueReader:
         self._cache: collections.OrderedDict[int, tuple[int, DecodedRows]] = (
             collections.OrderedDict()
         )
+        self._unused = (0, 0)  # offsets, from the first to before the second, without a record
 
     def take(
         self, begin: QueuePosition, max_rows: int, limit: QueuePosition | None = None
@@ -124,14 +125,19 @@ class QueueReader:
 
     def _read(self, position: QueuePosition) -> None:
         requested = position.offset
+        first, after = self._unused
+        # A broker is asked for its offsets whenever it is read at another one than the last.
+        offset = after if first <= requested < after else requested
         try:
-            chunk = self._queue.read(requested, max_records=_RECORDS_AT_ONCE)
+            chunk = self._queue.read(offset, max_records=_RECORDS_AT_ONCE)
         except PositionLostError as error:
             begin = self._queue.begin()
-            if not self._skips or begin < requested:
+            if not self._skips or begin < offset:
                 raise
             _log.warning("%s. Skipping to offset %d", error, begin)
             chunk = self._queue.read(begin, max_records=_RECORDS_AT_ONCE)
+        if not chunk.records:
+            self._unused = requested, chunk.next_offset
         for offset, record in chunk.records:
             decoded = rows.decode(record, self._columns)
             if self._letters is not None and decoded.bad:

@@ -95,23 +95,23 @@ class LeaseLedger:
             LeaseRefusedError: The model is not trained from the queue.
             NameTakenError: Another provider has granted the lease than the current one.
         """
-        self.check_term(queue, lease)
+        self.check_term(queue, lease.term)
         if self.ranges(queue).covers(lease.range):
             return True
         self._revoked[queue].add(lease.fence)
         return False
 
-    def check_term(self, queue: str, lease: Lease) -> None:
-        """Checks that the current provider of a queue has granted a lease.
+    def check_term(self, queue: str, term: int) -> None:
+        """Checks that no provider of a queue is newer than that of a term.
 
         Args:
             queue: Name of the queue.
-            lease: Lease of the queue.
+            term: Number of the term.
 
         Raises:
             NameTakenError: A newer provider has started on the queue.
         """
-        term, current = lease.fence // FENCES_PER_TERM, self.terms.get(queue, 0)
+        current = self.terms.get(queue, 0)
         if term < current:
             raise NameTakenError(
                 f"Queue {queue} has a newer provider, so all leases of this one are over. Stop one "

@@ -166,13 +166,28 @@ class TargetModel(TargetWeights):
 
     @override
     @remote
-    def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
+    def begin(
+        self, queue: str, first: QueuePosition, beside: tuple[str, int] | None = None
+    ) -> QueueProgress:
         with self._lock:
+            if beside is not None:
+                self._weights.ledger.check_term(*beside)
             term = self._weights.ledger.terms.get(queue, 0) + 1
             applied = self._weights.ledger.applied.get(queue)
             frontier = first if applied is None else applied.frontier
             self._weights.record(TermEntry(queue, term, frontier))
             applied = self._weights.ledger.applied[queue]
+            return QueueProgress(term, applied.frontier, applied.ranges)
+
+    @override
+    @remote
+    def progress(self, queue: str, term: int) -> QueueProgress | None:
+        with self._lock:
+            ledger = self._weights.ledger
+            ledger.check_term(queue, term)
+            if ledger.terms.get(queue) != term:
+                return None
+            applied = ledger.applied[queue]
             return QueueProgress(term, applied.frontier, applied.ranges)
 
     @override
@@ -185,7 +200,7 @@ class TargetModel(TargetWeights):
     @remote
     def skip(self, queue: str, lease: Lease) -> None:
         with self._lock:
-            self._weights.ledger.check_term(queue, lease)
+            self._weights.ledger.check_term(queue, lease.term)
             if not self._weights.ledger.ranges(queue).covers(lease.range):
                 self._weights.record(SkipEntry(queue, *lease.range))
 

@@ -17,7 +17,7 @@ from tfhybrid.errors import ConfigError, LeaseRefusedError, PositionLostError
 from tfhybrid.monitoring.metrics import STREAM_LAG, Metric, from_dict
 from tfhybrid.settings import stream_trainer
 from tfhybrid.stream.provider.lease_length import Load
-from tfhybrid.stream.provider.provider import EncodedWork, GrantedWork, Request
+from tfhybrid.stream.provider.work import EncodedWork, GrantedWork, Request
 from tfhybrid.stream.stream_queues import StreamQueues
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.trainer.leased_rows import LeasedRows
@@ -40,7 +40,7 @@ class Leases:
         model: Name of the target model to train.
         batch_size: Rows of a step.
         queue: Name of the queue to train from, or `"any"`, `"next"` or `"own"`; see
-            `tfhybrid.stream.provider.provider.Request`. Default `"any"`.
+            `tfhybrid.stream.provider.work.Request`. Default `"any"`.
         trainer: Name of this trainer, unique among those that run. Default
             `TFHYBRID_STREAM_TRAINER`, or else host and process id.
         wait: Whether to wait for rows when there are none. Otherwise the data end when all rows

@@ -37,6 +37,11 @@ class Lease:
         """Range of the lease: position of its first row, and position behind its last row."""
         return self.begin, self.end
 
+    @property
+    def term(self) -> int:
+        """Number of the term in which the lease was granted."""
+        return self.fence // FENCES_PER_TERM
+
 
 @dataclasses.dataclass(frozen=True)
 class QueueProgress:
@@ -57,19 +62,38 @@ class QueueProgress:
 class TargetWeights(Protocol):
     """The calls that the provider makes to a target model in the sync unit."""
 
-    def begin(self, queue: str, first: QueuePosition) -> QueueProgress:
+    def begin(
+        self, queue: str, first: QueuePosition, beside: tuple[str, int] | None = None
+    ) -> QueueProgress:
         """Ends all leases of earlier providers of a queue, and starts the next term.
 
         Args:
             queue: Name of the queue.
             first: Position at which to begin, if the model has trained nothing of the queue.
+            beside: Another queue, and the caller's term on it, which must be the current one.
+                Default: none, for a provider that starts.
 
         Returns:
             The new term, and the rows that the weights contain.
 
         Raises:
+            NameTakenError: A newer provider has started on the other queue. Nothing was changed.
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
             StreamError: The sync unit does not answer. The term may have been started.
+        """
+
+    def progress(self, queue: str, term: int) -> QueueProgress | None:
+        """Returns the rows that the weights contain; `None` if they have lost the caller's term.
+
+        A sync unit with `fsync: never` loses its last records at a power cut.
+
+        Args:
+            queue: Name of the queue.
+            term: The caller's term.
+
+        Raises:
+            NameTakenError: A newer provider has started on the queue.
+            StreamError: The sync unit does not answer.
         """
 
     def revoke(self, queue: str, lease: Lease) -> bool:

@@ -23,11 +23,12 @@ from tfhybrid.errors import (
 from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
+from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
-from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queue import LeaseRules, ServedQueue
 from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
+from tfhybrid.stream.provider.work import GrantedWork, Request
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
@@ -96,9 +97,7 @@ class Site:
                 NumberedWriter(queue, self.folder / f"{name}.json"),
                 QueueReader(queue, COLUMNS, letters, on_lost=on_lost),
                 weights,
-                bounds=bounds,
-                aside=aside,
-                **served,
+                LeaseRules(bounds, aside=aside, **served),
             )
         self.provider = Provider(ServedQueues(queues), COLUMNS, ROUTES, letters, **choices)
         return self.provider

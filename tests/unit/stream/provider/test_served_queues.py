@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.stream.counting_trainer import SPEC, update_of
-from tests.support.stream.folder_topic import FolderTopic
-from tfhybrid.errors import ConfigError, PositionLostError, StreamError
+from tests.support.stream.folder_topic import CompactedQueue, FolderTopic
+from tfhybrid.errors import ConfigError, NameTakenError, PositionLostError, StreamError
+from tfhybrid.stream.audit import ProviderLists, account_of
 from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength
-from tfhybrid.stream.provider.provider import Provider, Request
+from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
-from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queue import LeaseRules, ServedQueue
 from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
 from tfhybrid.stream.provider.topic_ids import TopicIds
+from tfhybrid.stream.provider.work import Request
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import ForeignWriters
-from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.queue import Record, Slice
 from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.queues.row_columns import RowColumns
+from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
+from tfhybrid.stream.sync_unit.recovery import checked_lines
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 COLUMNS = RowColumns.read({"item": "int64"})
 ROUTES = Routes((), {}, {"ads": ["clicks"]}, others=["clicks"])
 AVRO = b"\0\0\0\0\x2a\x0e"  # schema 42, and an Avro long
+
+
+class Weights:
+    """The present model of a site, as a client that connects to a restarted sync unit."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._site.model, name)
 
 
 class Site:
@@ -40,10 +57,15 @@ class Site:
     def __init__(self, folder: Path, memory: Path, partitions: int = 4) -> None:
         self.folder = folder
         self.topic = FolderTopic(folder / "topic", partitions)
-        self.model = TargetModel("ads", folder / "ads", memory, fsync="never")
-        self.model.open(SPEC, [])
+        self.memory = memory
+        self.open_model()
         self.provider: Provider | None = None
+        self.expires_seconds = 60.0
         self._number = 0
+
+    def open_model(self) -> None:
+        self.model = TargetModel("ads", self.folder / "ads", self.memory, fsync="never")
+        self.model.open(SPEC, [])
 
     def start(self, seconds: float = 60.0) -> Provider:
         if self.provider is not None:
@@ -53,13 +75,13 @@ class Site:
         bounds = {"ads": StalenessBound()}
         aside = SetAside(self.folder / "set-aside.json", DeathFile(self.folder / "deaths.json"))
 
-        def serve(name: str, declared_as: str, writers: ForeignWriters) -> ServedQueue:
+        def serve(
+            name: str, declared_as: str, writers: ForeignWriters, beside: ServedQueue | None
+        ) -> ServedQueue:
             assert declared_as == "clicks"
             reader = QueueReader(writers.queue, COLUMNS, letters)
-            weights = {"ads": self.model}
-            return ServedQueue(
-                name, writers, reader, weights, bounds=bounds, seconds=60.0, aside=aside
-            )
+            rules = LeaseRules(bounds, self.expires_seconds, aside)
+            return ServedQueue(name, writers, reader, {"ads": Weights(self)}, rules, beside)
 
         ids = TopicIds(self.folder / "topics.json")
         queues = ServedQueues({}, {"clicks": self.topic}, serve, ids, seconds=seconds)
@@ -153,10 +175,7 @@ def test_added_partitions_are_found(site: Site):
     provider = site.start(seconds=0.01)
     site.topic.add_partition()
     site.topic.write_items(4, 0, 1, 2)
-    until = time.monotonic() + 60
-    while "clicks/4" not in provider.lag("ads"):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    _until(lambda: "clicks/4" in provider.lag("ads"))
     assert [site.train() for _ in range(3)] == ["clicks/4", "clicks/4", None]
     assert site.counts(3) == [1.0] * 3
 
@@ -183,17 +202,119 @@ def test_a_lease_is_cut_again_if_records_vanish(site: Site, caplog: pytest.LogCa
     assert provider.lag("ads")["clicks/0"] == 0
 
 
+def test_rows_that_compaction_removed_after_they_were_trained_are_not_missing(site: Site):
+    site.topic.write_items(0, *range(5))
+    site.start()
+    while site.train() is not None:
+        pass
+    site.topic.removed |= {1, 2}
+    ledger = LeaseLedger("ads")
+    for _ in checked_lines(site.folder / "ads", ledger):
+        pass
+    lists = ProviderLists(COLUMNS, set(), ())
+    with closing(site.topic.open(0)) as queue:
+        account = account_of("ads", "clicks/0", queue, ledger, lists, is_ours=False)
+        ours = account_of("ads", "clicks/0", queue, ledger, lists, is_ours=True)
+    assert (account.put, account.trained, account.missing) == (3, 3, 0)
+    assert ours.missing == -2
+
+
+def test_a_provider_that_a_newer_one_has_followed_takes_no_new_partition(site: Site):
+    older, site.provider = site.start(seconds=0.01), None
+    newer = site.start(seconds=0.01)
+    site.topic.add_partition()
+    site.topic.write_items(4, 0, 1, 2)
+    _until(lambda: "clicks/4" in newer.lag("ads"))
+    _until(lambda: _has_ended(older))
+    older.close()
+    assert [site.train("clicks/4") for _ in range(3)] == ["clicks/4", "clicks/4", None]
+    newer.check()
+
+
+def test_how_often_queues_and_brokers_are_read(site: Site, monkeypatch: pytest.MonkeyPatch):
+    site.topic.write_items(0, *range(601))
+    site.topic.removed.add(600)
+    provider = site.start()
+    reads, ends = [], []
+    read, end = CompactedQueue.read, CompactedQueue.end
+
+    def counted_read(queue: CompactedQueue, offset: int, **choices: Any) -> Slice:
+        if queue.name.endswith("/0"):
+            reads.append(offset)
+        return read(queue, offset, **choices)
+
+    def counted_end(queue: CompactedQueue) -> int:
+        ends.append(queue.name)
+        return end(queue)
+
+    monkeypatch.setattr(CompactedQueue, "read", counted_read)
+    monkeypatch.setattr(CompactedQueue, "end", counted_end)
+    work = provider.lease(Request("t", 0, "ads", batch=600, steps=1))
+    assert work.batch.num_rows == 600
+    assert reads == [0, 64, 128, 192, 256, 320, 384, 448, 512, 576]
+    begun = time.monotonic()
+    assert provider.lease(Request("u", 0, "ads"), wait_seconds=0.5) is None
+    assert len(ends) <= 4 * (2 + time.monotonic() - begun)
+    assert reads[10:12] == [600, 601]
+    assert set(reads[11:]) == {601}  # where the client is: at another one it asks for the ends
+
+
 def test_a_topic_that_was_made_again_is_refused(site: Site):
     site.topic.write_items(0, 0, 1, 2)
     site.start(seconds=0.01)
     assert site.train() == "clicks/0"
+    request = Request("u", 0, "ads")
+    assert site.provider.lease(request) is not None
     site.topic.id = "second"
     assert "was deleted and made again" in _refusal(site)
+    with pytest.raises(PositionLostError, match="was deleted and made again"):
+        site.provider.lease(request)  # the first answer was lost
     with pytest.raises(PositionLostError, match=r"must be first.*Received: second"):
         site.start()
     site.topic.id = "first"
     site.start()
     assert site.train() == "clicks/0"
+
+
+@pytest.mark.parametrize("keeps", ["some rows", "not even the term"])
+def test_rows_that_the_weights_have_lost_are_leased_again(
+    site: Site, keeps: str, caplog: pytest.LogCaptureFixture
+):
+    """As after a power cut of a sync unit with `fsync: never`."""
+    site.expires_seconds = 0.0  # so that it compares at each request
+    site.topic.write_items(0, *range(6))
+    kept = site.folder / "kept"
+    if keeps == "not even the term":
+        shutil.copytree(site.folder / "ads", kept)
+    provider = site.start()
+    assert site.train() == "clicks/0"
+    if keeps == "some rows":
+        shutil.copytree(site.folder / "ads", kept)
+    assert [site.train() for _ in range(3)] == ["clicks/0", "clicks/0", None]
+    site.model.close()
+    shutil.rmtree(site.folder / "ads")
+    kept.rename(site.folder / "ads")
+    site.open_model()
+    while site.train() is not None:
+        pass
+    assert site.counts(6) == [1.0] * 6
+    assert "The weights of ads have lost rows of queue clicks/0" in caplog.text
+    provider.check()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _has_ended(provider: Provider) -> bool:
+    try:
+        provider.check()
+    except NameTakenError as error:
+        return "Queue clicks/0 has a newer provider" in str(error)
+    return False
 
 
 def _refusal(site: Site) -> str:

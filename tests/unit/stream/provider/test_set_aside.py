@@ -15,8 +15,8 @@ from tfhybrid.cli.main import app
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream.audit import QueueAccount, audit
 from tfhybrid.stream.provider.deaths import DeathFile
-from tfhybrid.stream.provider.provider import GrantedWork, Request
 from tfhybrid.stream.provider.set_aside import SetAside
+from tfhybrid.stream.provider.work import GrantedWork, Request
 from tfhybrid.stream.queues.queue import QueuePosition, Record
 from tfhybrid.stream.stream_settings import StreamSettings
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec

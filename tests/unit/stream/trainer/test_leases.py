@@ -14,7 +14,7 @@ import yaml
 import tfhybrid
 from tests.support.stream.online_site import Site
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.provider.provider import Request
+from tfhybrid.stream.provider.work import Request
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 

@@ -19,11 +19,12 @@ from tfhybrid.initializers import Uniform
 from tfhybrid.stream.provider.deaths import DeathFile
 from tfhybrid.stream.provider.lease_book import StalenessBound
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.provider.provider import GrantedWork, Provider, Request
+from tfhybrid.stream.provider.provider import Provider
 from tfhybrid.stream.provider.routes import Routes
-from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.provider.served_queue import LeaseRules, ServedQueue
 from tfhybrid.stream.provider.served_queues import ServedQueues
 from tfhybrid.stream.provider.set_aside import SetAside
+from tfhybrid.stream.provider.work import GrantedWork, Request
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.log_queue import LogQueue
@@ -65,14 +66,14 @@ def _provider(
 ) -> Provider:
     letters = DeadLetters(folder / "bad.jsonl", limit=0)
     queue = LogQueue(folder / "clicks", write=True, fsync="never")
+    aside = SetAside(folder / "set-aside.json", DeathFile(folder / "deaths.json"))
+    rules = LeaseRules({"ads": StalenessBound(staleness)}, 60.0, aside)
     served = ServedQueue(
         "clicks",
         NumberedWriter(queue, folder / "producers.json"),
         QueueReader(queue, RowColumns.of(SCHEMA), letters),
         {"ads": model},
-        bounds={"ads": StalenessBound(staleness)},
-        seconds=60.0,
-        aside=SetAside(folder / "set-aside.json", DeathFile(folder / "deaths.json")),
+        rules,
     )
     length = length or LeaseLength(rows=8)
     queues = ServedQueues({"clicks": served})
