@@ -31,6 +31,11 @@ _BAD_ARCHIVE = (
 )
 
 
+def _check_plain(path: Path) -> None:
+    if path.exists() and not path.is_file():  # opening a pipe would block forever
+        raise DataError(f"{path} must be a file. Received: a directory, pipe or device")
+
+
 @contextlib.contextmanager
 def _archive(path: Path) -> Iterator[Any]:
     """Opens an `.npz` file.
@@ -38,6 +43,7 @@ def _archive(path: Path) -> Iterator[Any]:
     Raises:
         DataError: The file is damaged, or is not an `.npz` file. Raised by reads in the block, too.
     """
+    _check_plain(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             yield file
@@ -69,6 +75,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     import pyarrow  # takes long to import
     import pyarrow.parquet
 
+    _check_plain(path)
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
@@ -178,9 +185,12 @@ class NumpyRows:
         """
         with _archive(self.path) as file:
             in_file = sorted(file)
-            arrays = [file[name] for name in self._names if name in in_file]
-        if len(arrays) < len(self._names):
-            raise DataError(f"{self.path} needs the arrays {self._names}. Received: {in_file}")
+            if not {*self._names} <= {*in_file}:
+                raise DataError(f"{self.path} needs the arrays {self._names}. Received: {in_file}")
+            # Before memory is taken for what the file declares.
+            declared = [_declared(file.zip, name) for name in self._names]
+            _check_shapes(self.path, dim, state_shape, declared)
+            arrays = [file[name] for name in self._names]
         names = [f"array {name!r}" for name in self._names]
         yield from _cut(self.path, names, dim, state_shape, arrays)
 
@@ -234,6 +244,8 @@ class ParquetRows:
                 raise DataError(
                     f"{self.path} needs the columns {self._columns}, each once. Received: {names}"
                 )
+            floats = max(dim, state_shape[0] * state_shape[1])
+            _check_lists(self.path, file.metadata, self._columns, floats)
             for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
                 yield rows.block(*(batch.column(name) for name in self._columns))
 
@@ -398,6 +410,35 @@ def _array(values: Any) -> Any:
     return array.tolist() if array.dtype == object and array.ndim else array
 
 
+def _declared(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """Returns an array of the shape and type that an array in a file declares, without memory."""
+    member = f"{name}.npy"
+    with archive.open(member if member in archive.namelist() else name) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0
+        shape, _, dtype = (read if version == (1, 0) else np.lib.format.read_array_header_2_0)(file)
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+def _check_lists(path: Path, metadata: Any, columns: Sequence[str], floats: int) -> None:
+    """Refuses lists of which most are longer than a row, before memory is taken for them.
+
+    Args:
+        path: Path of a Parquet file.
+        metadata: Its footer.
+        columns: Names of the columns.
+        floats: Maximum number of values in a row.
+    """
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for leaf in map(group.column, range(group.num_columns)):
+            name = leaf.path_in_schema.partition(".")[0]
+            if name in columns and leaf.num_values > 2 * floats * group.num_rows:
+                raise DataError(
+                    f"{path}, column {name!r}: expected at most {floats} values in a row. "
+                    f"Received: {leaf.num_values} values in {group.num_rows} rows"
+                )
+
+
 def _cut(
     path: Path | str,
     names: Sequence[str],
@@ -406,6 +447,16 @@ def _cut(
     arrays: Sequence[Any],
 ) -> Iterator[RowBlock]:
     """Checks that keys, embeddings and states fit the table, and cuts them into checked blocks."""
+    count = _check_shapes(path, dim, state_shape, arrays)
+    rows = RowCheck([f"{path}, {name}" for name in names], dim, state_shape)
+    for begin in range(0, count, BLOCK_ROWS):
+        yield rows.block(*(array[begin : begin + BLOCK_ROWS] for array in arrays))
+
+
+def _check_shapes(
+    path: Path | str, dim: int, state_shape: tuple[int, int], arrays: Sequence[Any]
+) -> int:
+    """Checks the shapes of keys, embeddings and states; returns the number of rows."""
     keys, *parts = arrays
     flat = not isinstance(keys, np.ndarray) or keys.ndim == 1
     count = len(keys) if flat else -1
@@ -418,9 +469,7 @@ def _cut(
             f"{path} needs keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
             f"states, if any, [n, {state_shape[0]}, {state_shape[1]}]. Received: {received}"
         )
-    rows = RowCheck([f"{path}, {name}" for name in names], dim, state_shape)
-    for begin in range(0, count, BLOCK_ROWS):
-        yield rows.block(*(array[begin : begin + BLOCK_ROWS] for array in arrays))
+    return count
 
 
 def _shape(part: Any, expected: tuple[int, ...]) -> tuple[int, ...]:

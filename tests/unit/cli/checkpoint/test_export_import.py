@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tensorflow import keras
@@ -15,6 +17,7 @@ from tests.unit.cli.conftest import DIM, SEED, new_model, rewrite, rows_of
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.cli.checkpoint import table_export, table_import
+from tfhybrid.errors import DataError
 
 NEW_KEY = 2**63 - 1
 
@@ -295,3 +298,24 @@ def test_records_are_what_record_file_reads(run, newest, tmp_path):
 def test_other_files_are_refused(run, newest, tmp_path, file, options, wanted):
     failed = run("export", newest, tmp_path / file, "--table", "item", *options, status=1)
     assert wanted in " ".join(failed.stderr.split())
+
+
+def test_no_memory_is_taken_for_what_does_not_fit(tmp_path):
+    """A few bytes may declare, or unpack to, more than a machine has."""
+    npz, parquet, pipe = tmp_path / "v.npz", tmp_path / "v.parquet", tmp_path / "pipe.npz"
+    with zipfile.ZipFile(npz, "w") as archive:
+        for name, shape in (("keys", "(3,)"), ("embeddings", f"(3, {2**40})")):
+            header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+            content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+            archive.writestr(f"{name}.npy", content)
+    with pytest.raises(DataError, match=rf"Received: int64 \[3\], int64 \[3, {2**40}\]"):
+        list(checkpoint.NumpyRows(npz).blocks(DIM, (0, DIM)))
+    lists = pa.array([np.zeros(10_000)] * 3)
+    pyarrow.parquet.write_table(pa.table({"key": [1, 2, 3], "embedding": lists}), parquet)
+    reason = "column 'embedding': expected at most 4 values in a row. Received: 30000 values in 3"
+    with pytest.raises(DataError, match=reason):
+        list(checkpoint.ParquetRows(parquet).blocks(4, (1, 4)))
+    os.mkfifo(pipe)
+    for source in (checkpoint.NumpyRows(pipe), checkpoint.ParquetRows(pipe)):
+        with pytest.raises(DataError, match="must be a file"):
+            list(source.blocks(DIM, (0, DIM)))
