@@ -1,5 +1,7 @@
 #include "tf/gradient_inputs.h"
 
+#include <cmath>
+
 #include "tf/bridge.h"
 
 namespace tfhybrid {
@@ -82,6 +84,13 @@ Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tab
                          "Received: ", rates->shape().DebugString());
   }
   const float* data = rates->flat<float>().data();
+  // Before anything of the step is posted or applied.
+  for (size_t t = 0; t < tables; ++t) {
+    if (data[t] >= 0 && std::isfinite(data[t])) continue;
+    return Status::Error(
+        StatusCode::kInvalidArgument,
+        "The learning rate of a table must be finite and at least 0. Received: ", data[t]);
+  }
   return StepNumbers{{data, data + tables}, dense_squares->scalar<double>()()};
 }
 

@@ -67,12 +67,22 @@ class SparseOptimizer:
 
     Attributes:
         kind: Number of the optimizer in the core.
+
+    Raises:
+        ConfigError: The learning rate is negative or not finite.
     """
 
     learning_rate: LearningRate | None = None
     weight_decay: float = dataclasses.field(default=0.0, kw_only=True)
 
     kind: ClassVar[OptimizerKind]
+
+    def __post_init__(self) -> None:
+        rate = self.learning_rate
+        if isinstance(rate, int | float) and not 0 <= rate < math.inf:
+            raise ConfigError(
+                f"The learning rate of a table must be finite and at least 0. Received: {rate}"
+            )
 
     @property
     def slots(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid._keras import IS_KERAS_3, VERSION
+from tfhybrid._keras import IS_KERAS_3, VERSION, schedule_of
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock
@@ -117,6 +118,11 @@ def DistributedOptimizer(
         raise ConfigError(
             "DistributedOptimizer needs an optimizer that is neither used nor wrapped yet. "
             f"Received: {optimizer!r}"
+        )
+    if schedule_of(optimizer) is None and not 0 <= float(optimizer.learning_rate) < math.inf:
+        raise ConfigError(
+            "The learning rate of an optimizer must be finite and at least 0. "
+            f"Received: {float(optimizer.learning_rate)}"
         )
     for option, instead in _REFUSED.items():
         if getattr(optimizer, option, None):
