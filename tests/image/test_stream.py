@@ -46,7 +46,7 @@ def written(folder: Path, servers: str) -> None:
     said |= {"queues": {"video": f"kafka://{servers}/clicks.video"}}
     said |= {"token_file": "stream/token"}
     (folder / "stream.yaml").write_text(yaml.safe_dump(said))
-    (folder / "token").write_text("secret")
+    (folder / "token").write_text("a secret of the test")
     clicks = ClickLog({"user": IdSpace(60), "item": IdSpace(40)}, seed=1).clicks(0, ROWS)
     columns = (clicks.features["user"], clicks.features["item"], clicks.label)
     lines = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import stat
 from pathlib import Path
 
 from tfhybrid.errors import ConfigError
@@ -13,22 +14,32 @@ from tfhybrid.rpc.tls import Tls
 from tfhybrid.rpc.tokens import new_token
 from tfhybrid.settings import log_level
 
+_log = logging.getLogger("tfhybrid.cluster")
+
+_TOKEN_LENGTH = 16  # characters, at least
+
 
 def read_token(path: Path) -> str:
-    """Returns the token that a file contains.
+    """Returns the token that a file contains, with a warning if every user may read the file.
 
     Args:
         path: Path of the token's file.
 
     Raises:
-        ConfigError: The file cannot be read, or is empty.
+        ConfigError: The file cannot be read, or its token is too short to be a secret.
     """
     try:
         token = path.read_text().strip()
+        everyone_reads = bool(path.stat().st_mode & stat.S_IROTH)
     except OSError as error:
         raise ConfigError(f"The file of the token cannot be read: {error}") from error
-    if not token:
-        raise ConfigError(f"The file of the token must contain it. Received: {path}, empty")
+    if len(token) < _TOKEN_LENGTH:
+        raise ConfigError(
+            f"The file of the token must contain it, of at least {_TOKEN_LENGTH} characters, such "
+            f"as the output of `openssl rand -hex 16`. Received: {path}, {len(token)} characters"
+        )
+    if everyone_reads:
+        _log.warning("Every user of this host may read the token in %s: chmod o-r", path)
     return token
 
 

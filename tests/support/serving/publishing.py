@@ -104,7 +104,7 @@ class Site:
 def settings_of(folder: Path, publications: Path, **changes) -> Path:
     """Writes a `stream.yaml` that publishes the model "ads"; returns its path."""
     port = two_free_ports()
-    (folder / "token").write_text("secret")
+    (folder / "token").write_text("a secret of the test")
     settings = {
         "folder": str(folder / "stream"),
         "provider": f"127.0.0.1:{port}",

@@ -62,7 +62,7 @@ def check_kills(kills: int, broker: Broker, folder: Path, memory: Path) -> None:
         folder: Of all that the stream keeps.
         memory: Of its stores.
     """
-    (folder / "token").write_text("secret")
+    (folder / "token").write_text("a secret of the test")
     (folder / "stream").mkdir()
     config = write_stream(
         *(folder, memory, {"item": "int64"}),

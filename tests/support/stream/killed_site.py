@@ -105,7 +105,7 @@ class Site:
 
 def start(folder: Path, memory: Path, queues: dict[str, str]) -> Site:
     """Starts a stream whose rows are those of `queues`, or of directories."""
-    (folder / "token").write_text("secret")
+    (folder / "token").write_text("a secret of the test")
     (folder / "stream").mkdir()
     config = write_stream(
         *(folder, memory, {"item": "int64", "medium": "string"}),

@@ -22,7 +22,7 @@ from tfhybrid.stream.stream_settings import StreamSettings
 
 class Site:
     def __init__(self, folder: Path, memory: Path, **choices) -> None:
-        (folder / "token").write_text("secret")
+        (folder / "token").write_text("a secret of the test")
         columns = {
             "item": "int64",
             "history": "list<int64>",

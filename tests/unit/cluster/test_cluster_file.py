@@ -95,12 +95,21 @@ def test_an_address_is_host_and_port(text: str) -> None:
     assert parsed_address("[::1]:80") == ("::1", 80)
 
 
-def test_a_token_lies_in_a_file(tmp_path: Path) -> None:
+def test_a_token_lies_in_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "token"
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_token(tmp_path / "token")
-    (tmp_path / "token").write_text("\n")
-    with pytest.raises(ConfigError, match="empty"):
-        read_token(tmp_path / "token")
+        read_token(file)
+    for text in ("\n", "a", "15 characters ."):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=rf"16 characters.* {len(text.strip())} characters"):
+            read_token(file)
+    file.write_text("a secret of the test\n")
+    file.chmod(0o640)
+    assert read_token(file) == "a secret of the test"
+    assert not caplog.text
+    file.chmod(0o644)
+    assert read_token(file) == "a secret of the test"
+    assert f"Every user of this host may read the token in {file}" in caplog.text
 
 
 def test_processors_are_dealt_out() -> None:

@@ -67,7 +67,7 @@ with socket.socket() as one, socket.socket() as other:
     one.bind(("127.0.0.1", 0))
     other.bind(("127.0.0.1", 0))
     ports = [each.getsockname()[1] for each in (one, other)]
-pathlib.Path("token").write_text("secret")
+pathlib.Path("token").write_text("a secret of the test")
 pathlib.Path("kept").mkdir()
 settings = {
     "folder": "kept",

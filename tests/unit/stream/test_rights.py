@@ -28,9 +28,18 @@ from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 
 OPERATES = {
-    *("TargetModel.begin", "TargetModel.revoke", "TargetModel.save", "TargetModel.skip"),
+    *(
+        "TargetModel.begin",
+        "TargetModel.progress",
+        "TargetModel.revoke",
+        "TargetModel.save",
+        "TargetModel.skip",
+    ),
     *("Provider.retry", "SyncUnit.publish"),
 }
+
+
+SECRET, OTHER = "a secret of the test", "another secret of it"
 
 
 def written(folder: Path, config: Path, right: str) -> Path:
@@ -94,10 +103,10 @@ def test_every_call_has_a_right() -> None:
 
 def test_two_rights_need_two_tokens(tmp_path: Path, shm_directory: Path) -> None:
     settings = StreamSettings.read(write_config(tmp_path, shm_directory))
-    for name, text in (("token", "a secret"), ("train", "a secret"), ("read", "another")):
+    for name, text in (("token", SECRET), ("train", SECRET), ("read", OTHER)):
         (tmp_path / name).write_text(text)
     one = dataclasses.replace(settings, rights={"read": str(tmp_path / "read")})
-    assert one.tokens == {"stream1.a secret": "operate", "stream1.another": "read"}
+    assert one.tokens == {f"stream1.{SECRET}": "operate", f"stream1.{OTHER}": "read"}
     both = dataclasses.replace(settings, rights={"train": str(tmp_path / "train")})
     with pytest.raises(ConfigError, match="a token of its own"):
         both.tokens  # noqa: B018

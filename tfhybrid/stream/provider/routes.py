@@ -30,7 +30,8 @@ class Routes:
 
     Raises:
         ConfigError: There is no column, a value of `queues` can be that of no row, or names a queue
-            in `others`, or a model has no queue, or one that is in neither.
+            in `others`, or a model has no queue, or one that is in neither, or no folder can have
+            the name of a model or queue.
 
     Example:
 
@@ -76,6 +77,12 @@ class Routes:
                 f"Received: routes to {foreign}"
             )
         names_of_queues = {*self.queues.values(), *self.others}
+        odd = [each for each in [*names_of_queues, *self.models] if not _names_folder(str(each))]
+        if odd:
+            raise ConfigError(
+                "Models and queues have folders of their names, so these must be text in UTF-8 "
+                f"without zeros and `..`. Received: {odd}"
+            )
         for model, names in self.models.items():
             if not names or not names_of_queues.issuperset(names):
                 raise ConfigError(
@@ -143,3 +150,11 @@ class Routes:
 
 def _joined(values: Iterable[object]) -> str:
     return "/".join(map(str, values))
+
+
+def _names_folder(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return bool(name) and "\0" not in name and ".." not in name.split("/")

@@ -329,6 +329,13 @@ def test_routes_by_which_no_row_finds_a_queue_are_refused(columns, queues, messa
         Routes(columns, queues, {"m": ["video"]})
 
 
+@pytest.mark.parametrize("name", ["", "a\0b", "\udc00", "../a", ".."])
+def test_names_that_no_folder_can_have_are_refused(name: str):
+    for queue, model in ((name, "m"), ("video", name)):
+        with pytest.raises(ConfigError, match="text in UTF-8 without zeros and"):
+            Routes(["medium"], {"video": queue}, {model: [queue]})
+
+
 def test_numbers_are_values_of_routes():
     routes = Routes(["slot"], {7: "first", "8": "second"}, {"m": ["first", "second"]})
     dealt, lost = routes.deal(pa.record_batch({"slot": [8, 7, 9]}))
