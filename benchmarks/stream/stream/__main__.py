@@ -4,6 +4,7 @@ python -m benchmarks.stream.stream throughput [--trainers 2 4] [--rounds 3]
 python -m benchmarks.stream.stream backlog [--samples 10000000]
 python -m benchmarks.stream.stream speeds [--slower 4]
 python -m benchmarks.stream.stream models [--models 8]
+python -m benchmarks.stream.stream bad_rows [--rounds 5]
 python -m benchmarks.stream.stream freshness [--seeds 3]
 
 Each tells its progress and writes `benchmarks/results/stream_COMMAND.json`; `freshness` draws, too.
@@ -15,7 +16,7 @@ import argparse
 import logging
 from typing import Any
 
-from benchmarks.stream.stream import freshness, load, throughput
+from benchmarks.stream.stream import bad_rows, freshness, load, throughput
 from benchmarks.support import launch
 
 LOGGER = logging.getLogger("benchmarks.stream.stream")
@@ -30,6 +31,7 @@ def main() -> None:
     load.options(commands.add_parser("backlog"), samples=10_000_000, models=1)
     load.speed_options(commands.add_parser("speeds"))
     load.options(commands.add_parser("models"), samples=2_000_000, models=8)
+    bad_rows.options(commands.add_parser("bad_rows"))
     freshness.options(commands.add_parser("freshness"))
     for command in commands.choices.values():
         command.add_argument("--name", help="name of the result file")
@@ -40,6 +42,7 @@ def main() -> None:
         "backlog": load.measure,
         "speeds": load.measure_speeds,
         "models": load.measure,
+        "bad_rows": bad_rows.measure,
         "freshness": freshness.measure,
     }
     found: dict[str, Any] = measure[chosen.command](chosen)

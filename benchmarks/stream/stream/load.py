@@ -34,21 +34,31 @@ def options(parser: argparse.ArgumentParser, samples: int, models: int) -> None:
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Returns the rows per second of a backlog that is there when the stream begins."""
+    LOGGER.info("%s rows wait in %d queues", f"{chosen.samples:,}", chosen.models)
+    trained = train(chosen)
+    rate = trained.rows / trained.seconds
+    LOGGER.info("%s rows/s", f"{rate:,.0f}")
+    return {
+        "models": chosen.models,
+        "trainers": chosen.trainers * chosen.models,
+        "rows": chosen.models * _rows_of_each(chosen.samples, chosen.models),
+        "rows_per_second": rate,
+    }
+
+
+def train(chosen: argparse.Namespace, bad_every: int | None = None) -> site.Trained:
+    """Trains a backlog.
+
+    Args:
+        chosen: Values of `options`.
+        bad_every: One row in so many is bad. Default: none is.
+    """
     names = [f"model_{number}" for number in range(chosen.models)]
     with site.folder() as folder:
         trainers = {name: _trainer(name, chosen.dim, chosen.trainers) for name in names}
         path = _config(folder, names, trainers, seconds=0.5)
-        records = _filled(path, names, chosen.samples)
-        LOGGER.info("%s rows wait in %d queues", f"{chosen.samples:,}", len(names))
-        rate = site.rows_per_second(path, records, first=0.05)
-    rows = sum(records.values()) * site.RECORD_ROWS
-    LOGGER.info("%s rows/s", f"{rate:,.0f}")
-    return {
-        "models": len(names),
-        "trainers": chosen.trainers * len(names),
-        "rows": rows,
-        "rows_per_second": rate,
-    }
+        records = _filled(path, names, chosen.samples, bad_every)
+        return site.train(path, records, first=0.05)
 
 
 def speed_options(parser: argparse.ArgumentParser) -> None:
@@ -105,20 +115,27 @@ def _trainer(model: str, dim: int, count: int, *more: str) -> dict[str, Any]:
 
 
 def _config(folder: Path, names: list[str], trainers: Mapping[str, Any], seconds: float) -> Path:
-    lease = {"seconds": seconds, "max_rows": 65536}
-    return site.write_config(folder, names, {"item": "int64"}, lease=lease, trainers=trainers)
+    lease, columns = {"seconds": seconds, "max_rows": 65536}, {"item": "int64"}
+    return site.write_config(folder, names, columns, lease=lease, trainers=trainers, bad_rows=10**9)
 
 
-def _filled(path: Path, names: list[str], samples: int) -> dict[str, int]:
+def _rows_of_each(samples: int, models: int) -> int:
+    return max(samples // models // site.RECORD_ROWS, 1) * site.RECORD_ROWS
+
+
+def _filled(
+    path: Path, names: list[str], samples: int, bad_every: int | None = None
+) -> dict[str, int]:
     """Fills the queue of each model; returns how many records each has."""
     random = np.random.default_rng(1)
     settings = StreamSettings.read(path)
-    each = max(samples // len(names) // site.RECORD_ROWS, 1) * site.RECORD_ROWS
+    each = _rows_of_each(samples, len(names))
 
     def batches(name: str) -> Any:
         for first in range(0, each, _BLOCK):
             items = random.zipf(1.2, min(_BLOCK, each - first)) % 1_000_000
-            of_model = pa.array([name] * len(items))
-            yield pa.record_batch([pa.array(items), of_model], schema=settings.schema)
+            missing = site.missing(len(items), bad_every)
+            arrays = [pa.array(items, mask=missing), pa.array([name] * len(items))]
+            yield pa.record_batch(arrays, names=settings.schema.names)
 
     return {name: site.fill(settings, name, batches(name)) for name in names}

@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from benchmarks.support.launch import ROOT
@@ -73,6 +74,14 @@ def fill(settings: StreamSettings, name: str, batches: Iterator[pa.RecordBatch])
         return queue.end()
 
 
+def missing(count: int, every: int | None) -> np.ndarray:
+    """Returns which rows lack a value: one in so many; `None` for no row."""
+    mask = np.zeros(count, bool)
+    if every is not None:
+        mask[every // 2 :: every] = True
+    return mask
+
+
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder for a stream, and its stores in shared memory; both are gone afterwards."""
@@ -88,7 +97,27 @@ def folder() -> Iterator[Path]:
             os.environ["TFHYBRID_SHM_DIR"] = before
 
 
+class Trained(NamedTuple):
+    """What a stream trained from one moment to another.
+
+    Args:
+        rows: Of all models.
+        seconds: Between the two moments.
+        processor_seconds: Of all its processes.
+    """
+
+    rows: int
+    seconds: float
+    processor_seconds: float
+
+
 def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> float:
+    """Returns the rows that are trained in a second, of all models; see `train`."""
+    trained = train(config, records, first)
+    return trained.rows / trained.seconds
+
+
+def train(config: Path, records: Mapping[str, int], first: float) -> Trained:
     """Runs a stream until all is trained.
 
     Args:
@@ -96,8 +125,6 @@ def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> f
         records: In the queue of each model, of `RECORD_ROWS` rows.
         first: Part of the records after which the clock starts: by then all trainers train.
 
-    Returns:
-        Rows that were trained in a second, of all models.
     """
     command = [sys.executable, "-m", "tfhybrid.cli", "stream", "run", str(config)]
     settings = StreamSettings.read(config)
@@ -108,17 +135,18 @@ def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> f
             time.sleep(0.05)
         models = {name: settings.remote_model(name, "benchmark") for name in records}
         every = sum(records.values())
-        started, at = None, 0
+        started, at, used = None, 0, 0.0
         while True:
             standing = [(name, each.standing()) for name, each in models.items()]
             done = sum(found[name][0].offset for name, found in standing if name in found)
             now = time.perf_counter()
             if started is None and done >= first * every:
-                started, at = now, done
+                started, at, used = now, done, _processor_seconds(process.pid)
             if started == now and done == every:
                 raise RuntimeError("All rows were trained between two looks: take more --samples")
             if started is not None and done == every:
-                return (done - at) * RECORD_ROWS / (now - started)
+                used = _processor_seconds(process.pid) - used
+                return Trained((done - at) * RECORD_ROWS, now - started, used)
             if process.poll() is not None:
                 raise RuntimeError((config.parent / "run.log").read_text()[-2000:])
             time.sleep(0.02)
@@ -126,3 +154,15 @@ def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> f
         process.send_signal(signal.SIGTERM)
         process.wait()
         log.close()
+
+
+def _processor_seconds(process: int) -> float:
+    """Returns the processor time of a process and of those that it has started."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    children = [
+        int(child)
+        for file in Path(f"/proc/{process}/task").glob("*/children")
+        for child in file.read_text().split()
+    ]
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(_processor_seconds, children))

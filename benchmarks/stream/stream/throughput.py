@@ -67,6 +67,26 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def stream_rate(config: StepConfig, trainers: int, push: str, chosen: argparse.Namespace) -> float:
     """Returns the samples per second of a stream."""
+    trained = train(config, trainers, push, chosen)
+    return trained.rows / trained.seconds
+
+
+def train(
+    config: StepConfig,
+    trainers: int,
+    push: str,
+    chosen: argparse.Namespace,
+    bad_every: int | None = None,
+) -> site.Trained:
+    """Trains a stream.
+
+    Args:
+        config: The step.
+        trainers: How many.
+        push: `deltas` or `gradients`.
+        chosen: Values of `options`.
+        bad_every: One row in so many is bad. Default: none is.
+    """
     names = [f"feature_{position}" for position in range(config.features)]
     columns = {**dict.fromkeys(names, "int64"), "label": "float32"}
     told = [f"--{name}={getattr(config, name)}" for name in vars(config)]
@@ -78,21 +98,25 @@ def stream_rate(config: StepConfig, trainers: int, push: str, chosen: argparse.N
             columns,
             lease={"seconds": chosen.lease, "first_rows": config.batch},
             trainers={"trainer": {"count": trainers, "command": command}},
+            bad_rows=10**9,
         )
         settings = StreamSettings.read(path)
-        records = site.fill(settings, "step", _step_rows(config, settings.schema, chosen.samples))
-        return site.rows_per_second(path, {"step": records}, first=0.4)
+        rows = _step_rows(config, settings.schema, chosen.samples, bad_every)
+        return site.train(path, {"step": site.fill(settings, "step", rows)}, first=0.4)
 
 
-def _step_rows(config: StepConfig, schema: pa.Schema, samples: int) -> Iterator[pa.RecordBatch]:
+def _step_rows(
+    config: StepConfig, schema: pa.Schema, samples: int, bad_every: int | None
+) -> Iterator[pa.RecordBatch]:
     """Yields rows that meet every row of every table, as on the other sides, then the workload."""
     config = dataclasses.replace(config, batch=site.RECORD_ROWS)
     batches = Batches(config, 0, 1)
     measured = batches.measured(-(-samples // config.batch))
     for ids, labels in itertools.chain(batches.fill(), measured):
         model = pa.array(["step"] * ids.shape[1])
-        arrays = [*map(pa.array, ids), pa.array(labels[:, 0]), model]
-        yield pa.record_batch(arrays, schema=schema)
+        missing = site.missing(ids.shape[1], bad_every)
+        arrays = [*map(pa.array, ids), pa.array(labels[:, 0], mask=missing), model]
+        yield pa.record_batch(arrays, names=schema.names)
 
 
 def parameter_server_rate(told: list[str]) -> float:

@@ -54,8 +54,13 @@ def of_arrow(declared: RowColumn, array: pa.Array) -> CheckedArray:
         array: Values, which `Array.validate` has found valid.
     """
     as_declared = array if array.type == declared.type else _cast(declared, array)
-    if as_declared is not None and not declared.quick.doubtful([as_declared]):
+    if as_declared is None:
+        return _converted(declared, array)
+    if not declared.quick.doubtful([as_declared]):
         return CheckedArray(as_declared)
+    if declared.refuses_nulls and not declared.present.doubtful([as_declared]):
+        absent = as_declared.is_null().to_numpy(zero_copy_only=False)
+        return CheckedArray(as_declared, absent * np.uint8(Reason.MISSING))
     return _converted(declared, array)
 
 

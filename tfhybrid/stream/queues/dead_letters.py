@@ -120,10 +120,10 @@ class DeadLetters:
         with self._lock:
             new = [each for each in letters if (queue, each.position) not in self._known]
             self._known.update((queue, each.position) for each in new)
-            for each in new:
+            if new:
                 _log.warning(
-                    "Bad row in %s at %s: %s (see %s)",
-                    *(queue, each.position, each.reason, self._path),
+                    "Bad rows in %s: %d, the first at %s: %s (see %s)",
+                    *(queue, len(new), new[0].position, new[0].reason, self._path),
                 )
             self._write(b"".join(_line(queue, each) for each in new))
         if letters and self.count > self._limit:

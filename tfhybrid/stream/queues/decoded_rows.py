@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from tfhybrid.stream.queues.row_columns import RowColumn, RowColumns
 from tfhybrid.values import Reason, expected
 
 _SHOWN = 200  # characters of a value in a reason
-_FEW = 8  # bad rows; up to here, a copy of what lies between them takes less time than `take`
+_FEW = 8  # bad rows; up to here, what lies between them is not copied
 
 
 class BadRow(NamedTuple):
@@ -36,16 +37,45 @@ class DecodedRows:
     """The rows of a record.
 
     Args:
-        batch: Good rows, with the declared columns.
-        numbers: Number in the record of each row of `batch`, int64, ascending.
+        whole: All rows, with the declared columns. The values of bad rows mean nothing. Empty if
+            the record is unreadable.
+        numbers: Number in the record of each good row, int64, ascending.
         count: Number of rows in the record, good and bad. An unreadable record counts as one row.
         bad: Bad rows, by number. Default none.
     """
 
-    batch: pa.RecordBatch
+    whole: pa.RecordBatch
     numbers: np.ndarray
     count: int
     bad: tuple[BadRow, ...] = ()
+
+    @functools.cached_property
+    def batch(self) -> pa.RecordBatch:
+        """Good rows."""
+        parts = self.parts(0, len(self.numbers))
+        if not parts:
+            return self.whole.slice(0, 0)
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def parts(self, first: int, count: int) -> list[pa.RecordBatch]:
+        """Returns some of the good rows, in parts that need no copy if few rows are bad.
+
+        Args:
+            first: Number of the first row among the good ones.
+            count: Number of rows.
+        """
+        numbers = self.numbers[first : first + count]
+        if len(self.numbers) == self.whole.num_rows:
+            return [self.whole.slice(first, count)]
+        if len(self.bad) > _FEW:
+            return [self.whole.take(pa.array(numbers))]
+        ends = [*(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
+        firsts = [0, *ends[:-1]]
+        return [
+            self.whole.slice(int(numbers[begin]), end - begin)
+            for begin, end in zip(firsts, ends, strict=True)
+            if begin < end
+        ]
 
 
 def selected(
@@ -83,28 +113,19 @@ def selected(
         if others is not None and others[0][number]:
             return others[1](number)
         declared, reasons = next(each for each in faulty if each[1][number])
-        return _reason(declared, Reason(reasons[number]), value_of(declared, number))
+        return _reason(declared, reasons[number], value_of(declared, number))
 
     bad_numbers, numbers = np.flatnonzero(bad).tolist(), np.flatnonzero(~bad)
     bad_rows = tuple(BadRow(each, reason_of(each), payload_of(each)) for each in bad_numbers)
-    return DecodedRows(_good(batch, numbers, bad_numbers), numbers, count, bad_rows)
+    return DecodedRows(batch, numbers, count, bad_rows)
 
 
-def _good(batch: pa.RecordBatch, good: np.ndarray, bad: list[int]) -> pa.RecordBatch:
-    """Returns the good rows of a batch, by the numbers of good and bad ones."""
-    if len(bad) > _FEW:
-        return batch.take(pa.array(good))
-    firsts, ends = [0, *(number + 1 for number in bad)], [*bad, batch.num_rows]
-    parts = [batch.slice(first, end - first) for first, end in zip(firsts, ends, strict=True)]
-    return pa.concat_batches(parts)
-
-
-def _reason(declared: RowColumn, reason: Reason, value: Any) -> str:
+def _reason(declared: RowColumn, code: int, value: Any) -> str:
     name = declared.field.name
     if value is None:
         return f"Column '{name}' has no value"
     return (
-        f"Column '{name}' ({declared.type}): expected {expected(declared.column, reason)}. "
+        f"Column '{name}' ({declared.type}): expected {expected(declared.column, Reason(code))}. "
         f"Received: {shown(value)}"
     )
 

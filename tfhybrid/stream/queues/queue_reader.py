@@ -92,7 +92,8 @@ class QueueReader:
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
         """
-        position, parts, count = begin, [], 0
+        position, count = begin, 0
+        parts: list[pa.RecordBatch] = []
         while count < max_rows and (limit is None or position < limit):
             entry = self._record_at(position)
             if entry is None:
@@ -103,9 +104,9 @@ class QueueReader:
                 position = limit
                 break
             stop = limit.row if limit is not None and limit.offset == offset else record.count
-            part, last = _rows_between(record, first, stop, max_rows - count)
-            parts.append(part)
-            count += part.num_rows
+            of_record, last = _rows_between(record, first, stop, max_rows - count)
+            parts += of_record
+            count += sum(part.num_rows for part in of_record)
             position = (
                 QueuePosition(offset, last) if last < record.count else QueuePosition(offset + 1, 0)
             )
@@ -138,11 +139,12 @@ class QueueReader:
             chunk = self._queue.read(begin, max_records=_RECORDS_AT_ONCE)
         if not chunk.records:
             self._unused = requested, chunk.next_offset
-        for offset, record in chunk.records:
-            decoded = rows.decode(record, self._columns)
-            if self._letters is not None and decoded.bad:
-                self._letters.add_all(self._queue.name, letters_of(offset, decoded.bad))
-            self._cache[requested] = offset, decoded
+        decoded = [(offset, rows.decode(record, self._columns)) for offset, record in chunk.records]
+        if self._letters is not None:
+            letters = [letter for at, each in decoded for letter in letters_of(at, each.bad)]
+            self._letters.add_all(self._queue.name, letters)
+        for offset, of_record in decoded:
+            self._cache[requested] = offset, of_record
             requested = offset + 1
         while len(self._cache) > _CACHED_RECORDS:
             self._cache.popitem(last=False)
@@ -150,8 +152,8 @@ class QueueReader:
 
 def _rows_between(
     record: DecodedRows, first: int, stop: int, max_rows: int
-) -> tuple[pa.RecordBatch, int]:
-    """Returns good rows of a record, and the number after the last row read.
+) -> tuple[list[pa.RecordBatch], int]:
+    """Returns good rows of a record in parts, and the number after the last row read.
 
     Args:
         record: Rows of the record.
@@ -162,7 +164,7 @@ def _rows_between(
     low, high = record.numbers.searchsorted([first, stop])
     taken = min(high - low, max_rows)
     last = stop if taken == high - low else int(record.numbers[low + taken - 1]) + 1
-    return record.batch.slice(low, taken), last
+    return record.parts(int(low), int(taken)), last
 
 
 def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -25,14 +25,23 @@ class RowColumn:
 
     Attributes:
         quick: Quick check of an array of the declared type.
+        present: Quick check of the values of such an array that are not null.
     """
 
     field: pa.Field
     column: Column
     quick: QuickCheck = dataclasses.field(init=False, repr=False, compare=False)
+    present: QuickCheck = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quick", QuickCheck([self.arrow]))
+        present = QuickCheck([self.arrow._replace(nullable=True)])
+        object.__setattr__(self, "present", present)
+
+    @property
+    def refuses_nulls(self) -> bool:
+        """Whether a row is a single value, and bad if this is null."""
+        return not self.nullable and self.column.missing is None and self.column.length == 1
 
     @property
     def arrow(self) -> ArrowColumn:

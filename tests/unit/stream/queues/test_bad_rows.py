@@ -340,6 +340,16 @@ def test_a_bad_row_of_arrow_is_told_without_its_neighbors():
     assert (again.count, again.bad[0].reason) == (1, told.reason)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_a_bad_row_of_arrow_is_told_with_all_its_values(kind: pa.DataType):
+    words = pa.ListArray.from_arrays(pa.array([0, 1, 3]), pa.array(["a", "b", "c"]).cast(kind))
+    batch = pa.record_batch([pa.array([1, None]), words], names=["item", "words"])
+    columns = RowColumns.read({"item": "int64", "words": "list<string>"})
+    (told,) = rows.decode(rows.encode(batch), columns).bad
+    with pa.ipc.open_stream(told.payload) as reader:
+        assert reader.read_all().to_pylist() == [{"item": None, "words": ["b", "c"]}]
+
+
 @pytest.mark.parametrize(
     "bad", [[0], [499], [0, 1, 250, 499], [*range(0, 500, 7)], [*range(500)]], ids=len
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from tests.support.full_disk import files_up_to
 from tfhybrid.errors import DataError
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import QueuePosition, Record
+from tfhybrid.stream.queues.queue_reader import QueueReader
 from tfhybrid.stream.queues.row_columns import RowColumns
 
 SCHEMA = pa.schema(
@@ -111,6 +114,22 @@ def test_dead_letters_are_written_once_and_counted(tmp_path: Path):
 
 def _lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_bad_rows_of_many_records_are_one_line_of_the_log_and_one_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "clicks"
+    with closing(LogQueue(folder, write=True, fsync="never")) as writer:
+        writer.append([_json([{}, {}])] * 10)
+    letters = DeadLetters(tmp_path / "bad.jsonl", limit=100)
+    with closing(letters), closing(LogQueue(folder)) as queue:
+        reader = QueueReader(queue, RowColumns.read({"item": "int64"}), letters)
+        assert reader.take(QueuePosition(0, 0), 100) is not None
+    assert len(_lines(tmp_path / "bad.jsonl")) == 20
+    assert len(caplog.messages) == 1
+    assert "Bad rows in " in caplog.text
+    assert ": 20, the first at QueuePosition(offset=0, row=0): Column 'item'" in caplog.text
 
 
 def test_a_damaged_line_of_dead_letters_is_named_and_left(
