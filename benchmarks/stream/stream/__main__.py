@@ -4,7 +4,7 @@ python -m benchmarks.stream.stream throughput [--trainers 2 4] [--rounds 3]
 python -m benchmarks.stream.stream backlog [--samples 10000000]
 python -m benchmarks.stream.stream speeds [--slower 4]
 python -m benchmarks.stream.stream models [--models 8]
-python -m benchmarks.stream.stream bad_rows [--rounds 5]
+python -m benchmarks.stream.stream bad_rows [--rounds 5] [--backlog]
 python -m benchmarks.stream.stream freshness [--seeds 3]
 
 Each tells its progress and writes `benchmarks/results/stream_COMMAND.json`; `freshness` draws, too.
