@@ -129,11 +129,11 @@ def account_of(
         CorruptFileError: A record is damaged.
     """
     aside = [each.range for each in lists.aside if (each.model, each.queue) == (model, name)]
-    begin, end = queue.begin(), queue.end()
-    records, counts = _counts(queue, lists, ledger.applied.get(name), aside)
+    begin = queue.begin()
+    is_whole, counts = _counts(queue, lists, ledger.applied.get(name), aside)
     if ledger.rows is not None and not begin:
         trained = ledger.rows.get(name, 0)
-        if not is_ours and records < end - begin:  # compaction may have removed trained rows
+        if not is_ours and not is_whole:  # compaction may have removed trained rows
             trained = min(trained, counts["trained"])
         counts["trained"] = trained
     return QueueAccount(model, name, **counts, removed=begin)
@@ -141,8 +141,8 @@ def account_of(
 
 def _counts(
     queue: Queue, lists: ProviderLists, applied: AppliedRanges | None, aside: Sequence[Range]
-) -> tuple[int, dict[str, int]]:
-    """Returns the number of records, and the numbers of an account.
+) -> tuple[bool, dict[str, int]]:
+    """Returns whether each offset has a record, and the numbers of an account.
 
     Those trained are the rows in applied ranges.
 
@@ -155,7 +155,8 @@ def _counts(
     records = 0
     counts = dict.fromkeys(("put", "trained", "bad", "waiting", "aside"), 0)
     done = [] if applied is None else [(QueuePosition(0, 0), applied.frontier), *applied.ranges]
-    offset, end = queue.begin(), queue.end()
+    begin, end = queue.begin(), queue.end()
+    offset = begin
     while offset < end:
         chunk = queue.read(offset, wait_seconds=1.0)
         records += len(chunk.records)
@@ -173,7 +174,7 @@ def _counts(
             counts["bad"] += sum(is_listed)
             counts["waiting"] += int((~is_lost & ~np.array(is_listed, bool)).sum())
         offset = chunk.next_offset
-    return records, counts
+    return records == offset - begin, counts
 
 
 def _within(offset: int, numbers: np.ndarray, spans: Sequence[Range]) -> np.ndarray:
