@@ -61,9 +61,9 @@ def _of_column(feature: ColumnLayers) -> dict[str, Any]:
 def _of_layers(layers: list[Any]) -> dict[str, Any]:
     """Returns the names of the layers' classes, and the arguments of each."""
     names: list[str] = []
-    for layer in layers:
+    for number, layer in enumerate(layers, start=1):
         name = type(layer).__name__
-        names.append(f"{name} {names.count(name) + 1}" if name in names else name)
+        names.append(f"{name} ({number})" if name in names else name)
     arguments = {name: _arguments(layer) for name, layer in zip(names, layers, strict=True)}
     return {"layers": names, **arguments}
 
