@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -179,7 +180,7 @@ _NAMES: dict[str, Callable[[], Initializer]] = {
 }
 
 
-def get(initializer: Any, dim: int | None = None) -> Initializer:
+def get(initializer: Any, dim: int | None = None, *, keys: int | None = None) -> Initializer:
     """Returns an initializer given as an object or by name.
 
     Args:
@@ -189,10 +190,13 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
             `RandomNormal`, `TruncatedNormal`, or `VarianceScaling` with `mode="fan_out"`, without a
             seed.
         dim: Length of an embedding; needed for `VarianceScaling`.
+        keys: Number of keys, as `keras.layers.Embedding` has it. With it, all objects of Keras's
+            `VarianceScaling` are accepted, such as `GlorotUniform`, and seeds are ignored. Default:
+            `None`, the number is unbounded.
 
     Raises:
-        ConfigError: The initializer is none of these, a Keras initializer has a seed or parameters
-            out of range, or `dim` is missing for `VarianceScaling`.
+        ConfigError: The initializer is none of these, a Keras initializer has a seed, an array of
+            constants or parameters out of range, or `dim` is missing for `VarianceScaling`.
 
     Example:
 
@@ -203,7 +207,7 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
         return initializer
     if isinstance(initializer, str) and initializer in _NAMES:
         return _NAMES[initializer]()
-    counterpart = _of_keras(initializer, dim)
+    counterpart = _of_keras(initializer, dim, keys)
     if counterpart is not None:
         return counterpart
     raise ConfigError(
@@ -215,23 +219,27 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
     )
 
 
-def _of_keras(initializer: Any, dim: int | None) -> Initializer | None:
+def _of_keras(initializer: Any, dim: int | None, keys: int | None) -> Initializer | None:
     """Returns the counterpart of an object of `keras.initializers`, without importing Keras."""
-    if not (type(initializer).__module__ or "").startswith("keras."):
+    if not (type(initializer).__module__ or "").startswith(("keras.", "tf_keras.")):
         return None
     config = initializer.get_config()
-    if config.get("seed") is not None:
+    if keys is None and config.get("seed") is not None:
         raise ConfigError(
             "A table's initial values depend on tfhybrid.init(seed=...) and the table's name, not "
             f"on another seed. Received: {type(initializer).__name__} with seed={config['seed']!r}"
         )
+    if keys is not None and dim is not None and hasattr(initializer, "mode"):
+        fans = {"fan_in": 2 * keys, "fan_out": 2 * dim, "fan_avg": keys + dim}
+        fan = fans[initializer.mode]
+        return VarianceScaling(fan, 2 * initializer.scale, initializer.distribution)
     match type(initializer).__name__, config:
         case "Zeros", _:
             return Zeros()
         case "Ones", _:
             return Constant(1.0)
         case "Constant", {"value": value}:
-            return Constant(float(value))
+            return _constant(value)
         case "RandomUniform", {"minval": minval, "maxval": maxval}:
             return Uniform(minval, maxval)
         case "RandomNormal", {"mean": mean, "stddev": stddev}:
@@ -241,3 +249,13 @@ def _of_keras(initializer: Any, dim: int | None) -> Initializer | None:
         case "VarianceScaling", {"mode": "fan_out"} if dim is not None:
             return VarianceScaling(dim, config["scale"], config["distribution"])
     return None
+
+
+def _constant(value: Any) -> Initializer:
+    if not isinstance(value, numbers.Real):
+        raise ConfigError(
+            "An initializer is one constant for all keys. Load an array of rows when the layer is "
+            "built: layer.table.load(tfhybrid.checkpoint.ArrayRows(keys, embeddings)). Received: "
+            f"Constant with {type(value).__name__}"
+        )
+    return Constant(float(value))

@@ -8,6 +8,7 @@ import scipy.stats
 from tensorflow import keras
 
 import tfhybrid
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid import initializers
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
@@ -96,6 +97,39 @@ def test_variance_scaling_has_the_variance_of_keras(distribution) -> None:
     theirs = np.asarray(of_keras((20_000, DIM)), np.float64)
     assert ours.std() == pytest.approx(np.sqrt(3.0 / DIM), rel=0.01)
     assert scipy.stats.ks_2samp(ours.ravel(), theirs.ravel()).pvalue > LEAST_P
+
+
+@pytest.mark.parametrize(
+    "of_keras",
+    [
+        keras.initializers.GlorotUniform(seed=3),
+        keras.initializers.HeNormal(),
+        keras.initializers.LecunUniform(),
+        keras.initializers.VarianceScaling(3.0, "fan_avg", "untruncated_normal"),
+        keras.initializers.VarianceScaling(2.0, "fan_out"),
+    ],
+    ids=lambda initializer: type(initializer).__name__,
+)
+def test_with_a_number_of_keys_the_variance_is_that_of_keras(of_keras) -> None:
+    keys = 20_001
+    ours = values(initializers.get(of_keras, DIM, keys=keys), np.arange(keys))
+    theirs = np.asarray(of_keras((keys, DIM)), np.float64)
+    assert ours.std() == pytest.approx(theirs.std(), rel=0.01)
+    assert scipy.stats.ks_2samp(ours.ravel(), theirs.ravel()).pvalue > LEAST_P
+
+
+@needs_keras_3
+def test_those_of_keras_2_are_taken() -> None:
+    """With TF_USE_LEGACY_KERAS=1, `keras.initializers` are those of `tf_keras`."""
+    import tf_keras
+
+    of_keras = tf_keras.initializers.RandomNormal(0.5, 0.2)
+    assert initializers.get(of_keras) == initializers.Normal(0.5, 0.2)
+
+
+def test_an_array_of_constants_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"ArrayRows.*Received: Constant with"):
+        tfhybrid.TableConfig(DIM, keras.initializers.Constant(np.ones((3, DIM))))
 
 
 @pytest.mark.parametrize(

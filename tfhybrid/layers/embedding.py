@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from typing import Any
 
@@ -9,9 +10,11 @@ import tensorflow as tf
 from tensorflow import keras
 from typing_extensions import override
 
+from tfhybrid import initializers
 from tfhybrid._keras import IS_KERAS_3, VERSION
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.initializers import Initializer
 from tfhybrid.layers import table_lookup
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
 from tfhybrid.layers.feature_inputs import as_keys, check_dtype
@@ -124,7 +127,9 @@ class Embedding(EmbeddingCollection):
             input_dim: Number of keys to reserve memory for, `TableConfig(expected_rows=)`. It is no
                 limit: larger and negative keys are keys, too.
             output_dim: Length of an embedding.
-            embeddings_initializer: Initializer, as in `TableConfig`. Default `"uniform"`.
+            embeddings_initializer: Initializer, as in `TableConfig`. Those that depend on the sizes,
+                such as `"glorot_uniform"`, are also accepted, and seeds are ignored: initial values
+                depend on `tfhybrid.init(seed=)`. Default `"uniform"`.
             embeddings_regularizer: Regularizer, as in `TableConfig`. Default: none.
             mask_zero: Whether key 0 is masked, and lists of every kind are padded: `padded=True,
                 mask_key=0`. Default: no; key 0 is an ordinary key.
@@ -146,7 +151,8 @@ class Embedding(EmbeddingCollection):
         """
         _refuse_keras_2("Embedding.like_keras")
         own = {"regularizer": embeddings_regularizer, "expected_rows": input_dim}
-        config = TableConfig(output_dim, embeddings_initializer, **own)
+        initializer = _initializer_of(embeddings_initializer, input_dim, output_dim)
+        config = TableConfig(output_dim, initializer, **own)
         if mask_zero:
             kwargs |= {"padded": True, "mask_key": 0}
         layer = cls(config, name=name or _next_name(), **kwargs)
@@ -317,6 +323,12 @@ def _refuse_keras_2(what: str) -> None:
             f"{what} needs Keras 3, which comes with TensorFlow 2.16 and newer: here, use ragged "
             f"lists. Received: Keras {VERSION}"
         )
+
+
+def _initializer_of(initializer: Any, keys: int, dim: int) -> Initializer:
+    with contextlib.suppress(ValueError):  # one that Keras does not know may be ours
+        initializer = keras.initializers.get(initializer)
+    return initializers.get(initializer, dim, keys=keys)
 
 
 def _next_name() -> str:

@@ -10,7 +10,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
 from tests.support.list_readers import READERS, read
-from tfhybrid import export
+from tfhybrid import export, initializers
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import Embedding
 
@@ -287,6 +287,26 @@ def test_arguments_of_keras_have_counterparts() -> None:
     np.testing.assert_array_equal(layer.table.lookup(np.array([4])), np.ones((1, 3)))
     first, second = Embedding.like_keras(5, 2), Embedding.like_keras(5, 2)
     assert first.features != second.features
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("he_uniform", initializers.Uniform(-0.5, 0.5)),
+        (keras.initializers.RandomNormal(0.5, 0.2, seed=3), initializers.Normal(0.5, 0.2)),
+        (initializers.Constant(2.0), initializers.Constant(2.0)),
+    ],
+)
+def test_initializers_are_those_of_a_layer_of_these_sizes(given, expected) -> None:
+    keys = np.arange(-9, 9)
+    layer = Embedding.like_keras(24, DIM, given, table="word")
+    layer.build()
+    rows = layer.table.lookup(keys)
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    reference = Embedding(tfhybrid.TableConfig(DIM, expected), table="word")
+    reference.build()
+    np.testing.assert_allclose(rows, reference.table.lookup(keys), rtol=1e-6)
 
 
 def test_mixed_precision_keeps_the_mask() -> None:
