@@ -229,10 +229,8 @@ def _of_keras(initializer: Any, dim: int | None, keys: int | None) -> Initialize
             "A table's initial values depend on tfhybrid.init(seed=...) and the table's name, not "
             f"on another seed. Received: {type(initializer).__name__} with seed={config['seed']!r}"
         )
-    if keys is not None and dim is not None and hasattr(initializer, "mode"):
-        fans = {"fan_in": 2 * keys, "fan_out": 2 * dim, "fan_avg": keys + dim}
-        fan = fans[initializer.mode]
-        return VarianceScaling(fan, 2 * initializer.scale, initializer.distribution)
+    if dim is not None and hasattr(initializer, "mode"):
+        return _scaled(initializer, dim, keys)
     match type(initializer).__name__, config:
         case "Zeros", _:
             return Zeros()
@@ -246,9 +244,18 @@ def _of_keras(initializer: Any, dim: int | None, keys: int | None) -> Initialize
             return Normal(mean, stddev)
         case "TruncatedNormal", {"mean": mean, "stddev": stddev}:
             return TruncatedNormal(mean, stddev)
-        case "VarianceScaling", {"mode": "fan_out"} if dim is not None:
-            return VarianceScaling(dim, config["scale"], config["distribution"])
     return None
+
+
+def _scaled(initializer: Any, dim: int, keys: int | None) -> Initializer | None:
+    """Returns the counterpart of Keras's `VarianceScaling` or a class that it is the base of."""
+    fans = {"fan_out": 2 * dim}
+    if keys is not None:
+        fans |= {"fan_in": 2 * keys, "fan_avg": keys + dim}
+    fan = fans.get(initializer.mode)
+    if fan is None:
+        return None
+    return VarianceScaling(fan, 2 * initializer.scale, initializer.distribution)
 
 
 def _constant(value: Any) -> Initializer:

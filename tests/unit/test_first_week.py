@@ -81,6 +81,32 @@ def test_an_optimizer_of_the_other_keras() -> None:
     assert "Received: keras.src.optimizers.sgd.SGD" in run.stderr
 
 
+@needs_keras_3
+def test_a_model_of_keras_2_is_saved_and_restored(tmp_path) -> None:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, tfhybrid\n"
+            "from tensorflow import keras\n"
+            "tfhybrid.init()\n"
+            "users = keras.Input((1,), dtype='int64')\n"
+            "rows = tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name='user')(users)\n"
+            "model = keras.Model(users, keras.layers.Dense(1)(rows))\n"
+            "model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD()), 'mse')\n"
+            "tfhybrid.checkpoint.save(model, sys.argv[1], tfhybrid.data.Position(1, 2))\n"
+            "print(tfhybrid.checkpoint.restore(model, sys.argv[1]))",
+            str(tmp_path),
+        ],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Position(epoch=1, step=2" in run.stdout
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="naming a host needs root")
 def test_this_host_does_not_know_its_own_name() -> None:
     """Horovod would die of a signal."""

@@ -44,6 +44,7 @@ def _inside(holder: Any) -> list[Any]:
         inner = holder
     elif isinstance(holder, keras.layers.Layer | tf.Module):
         # `layers` of a functional model of Keras 2 is not among its attributes.
-        inner = [*vars(holder).values(), *getattr(holder, "layers", ())]
+        layers = holder.layers if isinstance(holder, keras.Model) else ()
+        inner = [*vars(holder).values(), *layers]
     # Containers may hold a vocabulary of millions of strings.
     return [each for each in inner if isinstance(each, _SEARCHED)]

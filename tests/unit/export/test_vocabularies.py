@@ -14,6 +14,7 @@ import tfhybrid
 from tfhybrid import export
 from tfhybrid.errors import ExportError
 from tfhybrid.export.loaded_graph import load_graph
+from tfhybrid.export.vocabularies import vocabularies
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -120,6 +121,19 @@ def trained(model: keras.Model, words: tf.Tensor = WORDS) -> keras.Model:
     batch = (words, tf.ones([len(words), 1]))
     model.fit(tf.data.Dataset.from_tensors(batch), epochs=2, verbose=0)
     return model
+
+
+class Stack(keras.layers.Layer):
+    """A layer that counts its layers, as some layers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = 2
+        self.keys = string_lookup()
+
+
+def test_layers_may_be_a_number() -> None:
+    assert len(vocabularies(Stack())) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _Base: Any = keras.utils.PyDataset if IS_KERAS_3 else object
 _opened: weakref.ref[FitData] | None = None
 
 
-class FitData(_Base, abc.ABC):  # type: ignore[misc]
+class FitData(_Base, metaclass=abc.ABCMeta):  # type: ignore[misc]
     """Data set for `fit(data, epochs=3)`, with a known number of steps in each epoch.
 
     Keras numbers the batches of a `PyDataset` and shuffles the numbers. Here, the batches of an
