@@ -127,9 +127,9 @@ class Embedding(EmbeddingCollection):
             input_dim: Number of keys to reserve memory for, `TableConfig(expected_rows=)`. It is no
                 limit: larger and negative keys are keys, too.
             output_dim: Length of an embedding.
-            embeddings_initializer: As in `TableConfig`, or one of Keras that depends on
-                the sizes, such as `"glorot_uniform"`. Seeds are ignored: initial values depend on
-                `tfhybrid.init(seed=)`. Default `"uniform"`.
+            embeddings_initializer: Initializer, as in `TableConfig`, or one of Keras's that depends
+                on the sizes, such as `"glorot_uniform"`. Seeds are ignored: initial values depend
+                on `tfhybrid.init(seed=)`. Default `"uniform"`.
             embeddings_regularizer: Regularizer, as in `TableConfig`. Default: none.
             mask_zero: Whether key 0 is masked, and lists of every kind are padded: `padded=True,
                 mask_key=0`. Default: no; key 0 is an ordinary key.
