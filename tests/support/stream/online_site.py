@@ -11,6 +11,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.stream.stream_file import write_stream
+from tfhybrid.cluster.node_options import make_token
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.calls import answer_calls
 from tfhybrid.rpc.remote_methods import served
@@ -22,7 +23,7 @@ from tfhybrid.stream.stream_settings import StreamSettings
 
 class Site:
     def __init__(self, folder: Path, memory: Path, **choices) -> None:
-        (folder / "token").write_text("a secret of the test")
+        make_token(folder / "token")
         columns = {
             "item": "int64",
             "history": "list<int64>",
