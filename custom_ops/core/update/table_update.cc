@@ -1,7 +1,6 @@
 #include "core/update/table_update.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/util/counters.h"
 #include "core/util/fault_point.h"
@@ -140,10 +139,6 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
   std::vector<TableBeginning> beginnings;
   for (size_t t = 0; t < tables.size(); ++t) {
     const float rate = numbers.learning_rates[t];
-    if (!(rate >= 0 && std::isfinite(rate))) {
-      return Status::Error(StatusCode::kInvalidArgument, "Table '", tables[t]->name(),
-                           "': the learning rate must be finite and at least 0. Received: ", rate);
-    }
     const double shrinkage = double{rate} * tables[t]->optimizer().weight_decay;
     if (!(shrinkage < 1.0)) {
       return Status::Error(StatusCode::kInvalidArgument, "Table '", tables[t]->name(),
