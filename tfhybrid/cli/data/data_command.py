@@ -96,7 +96,7 @@ def statistics(
     The ranks of horovodrun divide the files, and get what one would get.
 
     $ tfhybrid data statistics day.csv --format csv --dense price --json
-    $ horovodrun -np 8 tfhybrid data statistics day_*.parquet --format parquet --dense price --json
+    $ horovodrun -np 8 tfhybrid data statistics *.csv --format csv --dense price
     """
     from tfhybrid.cli.data import file_statistics
 
