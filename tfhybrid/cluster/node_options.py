@@ -30,9 +30,8 @@ def read_token(path: Path) -> str:
     """
     try:
         token = path.read_text().strip()
-        # A secret that an orchestrator mounts is readable for all, and cannot be changed.
-        is_mounted = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-        everyone_reads = bool(path.stat().st_mode & stat.S_IROTH) and not is_mounted
+        # Orchestrators mount secrets that every user may read, and that no process can change.
+        everyone_reads = bool(path.stat().st_mode & stat.S_IROTH) and os.access(path, os.W_OK)
     except OSError as error:
         raise ConfigError(f"The file of the token cannot be read: {error}") from error
     if len(token) < _TOKEN_LENGTH:
