@@ -52,6 +52,22 @@ class RateFactor:
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule | RateFactor
 
 
+def check_rate(rate: float, owner: str) -> None:
+    """Checks a learning rate.
+
+    Args:
+        rate: Learning rate.
+        owner: Owner of the rate, for the error: "a table" or "an optimizer".
+
+    Raises:
+        ConfigError: The rate is negative or not finite.
+    """
+    if not 0 <= rate < math.inf:
+        raise ConfigError(
+            f"The learning rate of {owner} must be finite and at least 0. Received: {rate}"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class SparseOptimizer:
     """Base class of the optimizers for tables.
@@ -78,11 +94,8 @@ class SparseOptimizer:
     kind: ClassVar[OptimizerKind]
 
     def __post_init__(self) -> None:
-        rate = self.learning_rate
-        if isinstance(rate, int | float) and not 0 <= rate < math.inf:
-            raise ConfigError(
-                f"The learning rate of a table must be finite and at least 0. Received: {rate}"
-            )
+        if isinstance(self.learning_rate, int | float):
+            check_rate(self.learning_rate, "a table")
 
     @property
     def slots(self) -> int:

@@ -27,7 +27,12 @@ _CONSTANTS = {
     keras.layers.StringLookup: "vocabulary",
     keras.layers.IntegerLookup: "vocabulary",
 }
-_REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
+_REFUSALS = (
+    TypeError,
+    ValueError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+)
 
 
 class ColumnLayers:
@@ -74,7 +79,7 @@ class ColumnLayers:
         for layer in self.layers:
             try:
                 values = _applied(layer, values)
-            except (TypeError, ValueError, *_REFUSALS) as error:
+            except _REFUSALS as error:
                 raise ConfigError(
                     f"{self._at} The layer {layer.name!r} cannot take {values.dtype.name} of shape "
                     f"{values.shape}. Received: {error}"

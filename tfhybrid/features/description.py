@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,11 +15,13 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.features.column_layers import ColumnLayers
-from tfhybrid.features.preprocessing import features_of
+from tfhybrid.features.preprocessing import Features, features_of
 
 _LONGEST = 10_000  # characters of a value; of a longer one there is a hash
 _OF_ROWS = {"low", "high", "finite"}  # rules for bad rows, which change no feature
 _OF_EVERY_LAYER = {"name", "trainable", "dtype"}
+# Each checkpoint needs them, and a vocabulary of a million strings takes half a second.
+_described: weakref.WeakKeyDictionary[Features, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def describe(model: keras.Model) -> dict[str, Any]:
@@ -29,8 +32,9 @@ def describe(model: keras.Model) -> dict[str, Any]:
     """
     described: dict[str, Any] = {}
     for layer in features_of(model):
-        described |= {name: _of_column(each) for name, each in layer.of_columns.items()}
-        described |= {name: _of_layers([cross]) for name, cross in layer.crosses.items()}
+        if layer not in _described:
+            _described[layer] = _of_features(layer)
+        described |= _described[layer]
     return described
 
 
@@ -50,6 +54,11 @@ def difference(saved: Mapping[str, Any], described: Mapping[str, Any]) -> str | 
         for setting, then, now in _differences("", saved[name], described[name]):
             return f"{setting} of {feature} was {_shown(then)}. Received: {_shown(now)}"
     return None
+
+
+def _of_features(layer: Features) -> dict[str, Any]:
+    described = {name: _of_column(each) for name, each in layer.of_columns.items()}
+    return described | {name: _of_layers([cross]) for name, cross in layer.crosses.items()}
 
 
 def _of_column(feature: ColumnLayers) -> dict[str, Any]:

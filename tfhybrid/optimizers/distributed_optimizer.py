@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 from tensorflow import keras
 
 from tfhybrid._keras import IS_KERAS_3, VERSION, schedule_of
+from tfhybrid.config.table_optimizers import check_rate
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock
@@ -119,11 +119,8 @@ def DistributedOptimizer(
             "DistributedOptimizer needs an optimizer that is neither used nor wrapped yet. "
             f"Received: {optimizer!r}"
         )
-    if schedule_of(optimizer) is None and not 0 <= float(optimizer.learning_rate) < math.inf:
-        raise ConfigError(
-            "The learning rate of an optimizer must be finite and at least 0. "
-            f"Received: {float(optimizer.learning_rate)}"
-        )
+    if schedule_of(optimizer) is None:
+        check_rate(float(optimizer.learning_rate), "an optimizer")
     for option, instead in _REFUSED.items():
         if getattr(optimizer, option, None):
             raise UnsupportedError(

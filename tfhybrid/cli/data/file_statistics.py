@@ -38,10 +38,8 @@ def of_files(paths: list[Path], file_format: Format, parts: int) -> dict[str, An
         StoreError: Another rank has failed.
     """
     rank, size, *_ = settings.launcher_ranks()
-    if size == 1:
-        samples, columns = _of_units(paths, file_format, Shard(rank, size))
-    else:
-        samples, columns = _of_all_ranks(paths, file_format)
+    of_ranks = _of_units if size == 1 else _of_all_ranks
+    samples, columns = of_ranks(paths, file_format, Shard(rank, size))
     statistics = {name: column.result(parts) for name, column in columns.items()}
     return {"files": len(paths), "samples": samples, "columns": statistics}
 
@@ -57,13 +55,12 @@ def _of_units(paths: list[Path], file_format: Format, shard: Shard) -> tuple[int
     return read_units(paths, file_format, "Reading", add, shard), columns
 
 
-def _of_all_ranks(paths: list[Path], file_format: Format) -> tuple[int, _Columns]:
+def _of_all_ranks(paths: list[Path], file_format: Format, shard: Shard) -> tuple[int, _Columns]:
     """Returns number of samples and statistics of the units of all ranks."""
     from tfhybrid import distributed, job
 
     job.init()
     with distributed.call("tfhybrid data statistics"):
-        shard = Shard.of_this_process()
         samples, columns = distributed.together(lambda: _of_units(paths, file_format, shard))
         counts = distributed.allgather_object({name: each.count for name, each in columns.items()})
         for name, column in columns.items():  # so that no rank sends more than it must

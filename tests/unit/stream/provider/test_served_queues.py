@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.roles.clusters import until
 from tests.support.stream.counting_trainer import SPEC, update_of
 from tests.support.stream.folder_topic import CompactedQueue, FolderTopic
 from tfhybrid.errors import ConfigError, NameTakenError, PositionLostError, StreamError
@@ -175,7 +176,7 @@ def test_added_partitions_are_found(site: Site):
     provider = site.start(seconds=0.01)
     site.topic.add_partition()
     site.topic.write_items(4, 0, 1, 2)
-    _until(lambda: "clicks/4" in provider.lag("ads"))
+    until(lambda: "clicks/4" in provider.lag("ads"), seconds=60)
     assert [site.train() for _ in range(3)] == ["clicks/4", "clicks/4", None]
     assert site.counts(3) == [1.0] * 3
 
@@ -224,8 +225,8 @@ def test_a_provider_that_a_newer_one_has_followed_takes_no_new_partition(site: S
     newer = site.start(seconds=0.01)
     site.topic.add_partition()
     site.topic.write_items(4, 0, 1, 2)
-    _until(lambda: "clicks/4" in newer.lag("ads"))
-    _until(lambda: _has_ended(older))
+    until(lambda: "clicks/4" in newer.lag("ads"), seconds=60)
+    until(lambda: _has_ended(older), seconds=60)
     older.close()
     assert [site.train("clicks/4") for _ in range(3)] == ["clicks/4", "clicks/4", None]
     newer.check()
@@ -302,13 +303,6 @@ def test_rows_that_the_weights_have_lost_are_leased_again(
     provider.check()
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def _has_ended(provider: Provider) -> bool:
     try:
         provider.check()
@@ -319,8 +313,8 @@ def _has_ended(provider: Provider) -> bool:
 
 def _refusal(site: Site) -> str:
     """Returns the error of the provider's requests, which comes once it has looked at the topic."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         try:
             site.provider.has_rows(Request("t", 0, "ads"))
         except PositionLostError as error:
