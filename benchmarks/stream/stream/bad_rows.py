@@ -18,7 +18,7 @@ SIDES = ("clean", "bad")
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_options(parser)
-    parser.add_argument("--samples", type=int, default=1_000_000, help="in the queue of a stream")
+    parser.add_argument("--samples", type=int, default=2_000_000, help="in the queue of a stream")
     parser.add_argument("--lease", type=float, default=2.0, help="seconds of a lease")
     parser.add_argument("--backlog", action="store_true", help="trainers only add, as in `backlog`")
     parser.set_defaults(trainers=2, models=1, dim=16)
