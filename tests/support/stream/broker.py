@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -57,12 +58,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def two_free_ports() -> int:
-    """Returns a free port behind which lies another one: Kafka's controller wants it."""
+    """Returns a free port behind which lies another one: Kafka's controller wants it.
+
+    They lie below those that connections get, so that a broker that was killed finds them free.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    dice = random.SystemRandom()
     while True:
+        port = dice.randrange(10_000, below - 1)
         with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
             try:
+                one.bind(("127.0.0.1", port))
                 other.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue
