@@ -51,6 +51,14 @@ def test_a_new_writer_fences_the_old_one(broker: Broker):
     assert [r.payload for r in queue_contract.read_all(new)] == [b"old", b"new"]
 
 
+def test_an_outage_fills_no_log(capfd: pytest.CaptureFixture[str]):
+    queue = KafkaQueue("127.0.0.1:1", "outage", timeout_seconds=3.0)
+    with pytest.raises(StreamError, match="Cannot reach the queue outage/0"):
+        queue.begin()
+    queue.close()
+    assert 0 < capfd.readouterr().err.count("Connection refused") < 4
+
+
 def test_offsets_are_committed_for_monitors_alone(broker: Broker):
     queue = KafkaQueue(broker.servers, "committed", write=True)
     queue.append([Record(b"%d" % i) for i in range(10)])

@@ -38,6 +38,12 @@ except ImportError as error:
     raise UnsupportedError("Kafka queues need: pip install 'tfhybrid[kafka]'") from error
 
 _PAUSE_SECONDS = 0.2
+_CLIENT = {
+    # By default a client begins again with its bootstrap servers as soon as all brokers are down:
+    # 20 times a second, with a line in the log each time (librdkafka#5546).
+    "metadata.recovery.strategy": "none",
+    "reconnect.backoff.max.ms": 1000,
+}
 _FENCED = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
 
 # A message of confluent_kafka. The library's annotations say that a message read has no offset.
@@ -77,7 +83,7 @@ class KafkaQueue(Queue):
         timeout_seconds: float = 30.0,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self._settings = {"bootstrap.servers": servers, **(settings or {})}
+        self._settings = {"bootstrap.servers": servers, **_CLIENT, **(settings or {})}
         self._partition = confluent_kafka.TopicPartition(topic, partition)
         self._servers = servers
         self._timeout = timeout_seconds
@@ -351,12 +357,12 @@ class KafkaTopic(Topic):
     ) -> None:
         self._servers = servers
         self._topic = topic
-        self._settings = settings or {}
+        self._settings = settings
         self._timeout = timeout_seconds
 
     @override
     def state(self) -> TopicState:
-        settings = {"bootstrap.servers": self._servers, **self._settings}
+        settings = {"bootstrap.servers": self._servers, **_CLIENT, **(self._settings or {})}
         admin = confluent_kafka.admin.AdminClient(settings)
         topics = confluent_kafka.TopicCollection([self._topic])
         futures = admin.describe_topics(topics, request_timeout=self._timeout)
