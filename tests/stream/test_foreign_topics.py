@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support.roles.clusters import until
@@ -29,6 +29,13 @@ def create(admin: AdminClient, topic: str, partitions: int) -> None:
         return topic in topics and len(topics[topic].partitions) == partitions
 
     until(known)
+
+
+def committed(admin: AdminClient, group: str) -> set[str]:
+    """Returns the topics of which a consumer group has committed offsets."""
+    asked = ConsumerGroupTopicPartitions(group)
+    offsets = admin.list_consumer_group_offsets([asked])[group].result(30)
+    return {each.topic for each in offsets.topic_partitions}
 
 
 @pytest.fixture
@@ -95,5 +102,4 @@ def test_each_row_is_in_the_weights_once(
 ):
     create(admin, "clicks", 4)
     check_kills(KILLS, broker, tmp_path, shm_directory)
-    groups = admin.list_consumer_groups().result(30).valid
-    assert "tfhybrid.ads" not in {group.group_id for group in groups}  # no offset was committed
+    assert "clicks" not in committed(admin, "tfhybrid.ads")  # other tests commit offsets of queues
