@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 from tests.support.environment import ROOT, answer
 
 BIN = Path(sys.executable).parent
+IN_ENVIRONMENT = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
 
 
 def packages_for(release: str) -> set[str]:
@@ -98,6 +100,79 @@ def test_horovod_is_not_built_for_gpus_where_it_could_not_be_loaded(tmp_path) ->
     assert "no xla_builder.h of XLA and no AsGpuStreamValue()" in run.stderr
 
 
+def script_of_horovod(folder: Path, *commands: str) -> Path:
+    """Returns the path of a copy of scripts/horovod that runs these commands instead of its own."""
+    script = folder / "scripts" / "horovod"
+    script.parent.mkdir()
+    text = (ROOT / "scripts" / "horovod").read_text()
+    script.write_text(text.replace('\nmain "$@"\n', "\n".join(("", *commands, ""))))
+    (folder / "requirements").symlink_to(ROOT / "requirements")
+    return script
+
+
+def test_another_cuda_is_another_build_of_horovod(tmp_path: Path) -> None:
+    script = script_of_horovod(tmp_path, "key_of_build")
+    environment = IN_ENVIRONMENT | {"HOROVOD_GPU_OPERATIONS": "NCCL"}
+    keys = [
+        subprocess.check_output(["bash", script], env=environment | {"HOROVOD_CUDA_HOME": home})
+        for home in ("/cuda-12.4", "/cuda-12.5", "/cuda-12.4")
+    ]
+    assert keys[0] == keys[2] != keys[1]
+
+
+# The lines of Horovod's sources that scripts/horovod changes.
+XLA = 'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")'
+SOURCES = {
+    "horovod/__init__.py": "'{version}'",
+    "CMakeLists.txt": 'add_subdirectory(third_party/gloo) "-O2" "-O3" CMAKE_CXX',
+    "horovod/common/common.h": "#include <memory>",
+    "third_party/flatbuffers/include/flatbuffers/stl_emulation.h": "const size_type count_;",
+    "horovod/tensorflow/CMakeLists.txt": (
+        f'{XLA}\nset_target_properties(${{TF_TARGET_LIB}} PROPERTIES PREFIX "")\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("operations", ["", "NCCL"])
+def test_horovods_part_for_xla_is_compiled_alone_and_only_for_gpus(pins, tmp_path, operations):
+    for name, text in SOURCES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("{version}", pins["horovod"]))
+    script = script_of_horovod(tmp_path, f"change_sources {tmp_path}")
+    environment = IN_ENVIRONMENT | {"HOROVOD_GPU_OPERATIONS": operations}
+    subprocess.check_call(["bash", script], env=environment)
+    changed = (tmp_path / "horovod/tensorflow/CMakeLists.txt").read_text()
+    assert "UNITY_BUILD ON" in changed
+    assert (XLA in changed) == bool(operations)
+    assert ("SKIP_UNITY_BUILD_INCLUSION ON" in changed) == bool(operations)
+
+
+def test_horovod_finds_nccl_beside_it(tmp_path: Path) -> None:
+    """A library that is linked as Horovod is, in an environment that is moved afterwards."""
+    site = tmp_path / "site"
+    nccl = site / "nvidia" / "nccl" / "lib"
+    binding = site / "horovod" / "tensorflow"
+    for folder in (nccl, binding):
+        folder.mkdir(parents=True)
+    compiler = ["gcc", "-x", "c", "-", "-shared", "-fPIC", "-o"]
+    soname = "-Wl,-soname,libnccl.so.2"
+    code = "int ncclVersion(void) { return 2; }"
+    subprocess.run([*compiler, nccl / "libnccl.so.2", soname], input=code, text=True, check=True)
+    script = script_of_horovod(
+        tmp_path,
+        f"python() {{ echo {site}; }}",
+        "take_nccl_of_environment",
+        "[[ $HOROVOD_NCCL_LINK == SHARED ]]",
+        'gcc -x c - -x none -shared -fPIC $LDFLAGS "-L$HOROVOD_NCCL_HOME/lib" -lnccl -o "$1"',
+    )
+    code = "int ncclVersion(void); int version(void) { return ncclVersion(); }"
+    linked = ["bash", script, binding / "binding.so"]
+    subprocess.run(linked, input=code, text=True, check=True)
+    moved = site.rename(tmp_path / "moved") / "horovod" / "tensorflow" / "binding.so"
+    assert ctypes.CDLL(str(moved)).version() == 2
+
+
 def test_horovod_from_the_cache_is_installed_in_one_line(tmp_path: Path) -> None:
     """By the script's own steps, with a wheel in the cache that pip is kept from installing."""
     stubs = """
@@ -110,16 +185,12 @@ python() {
   esac
 }
 """
-    script = tmp_path / "scripts" / "horovod"
-    script.parent.mkdir()
-    text = (ROOT / "scripts" / "horovod").read_text()
-    script.write_text(text.replace('\nmain "$@"\n', f'{stubs}main "$@"\n'))
-    (tmp_path / "requirements").symlink_to(ROOT / "requirements")
+    script = script_of_horovod(tmp_path, stubs, 'main "$@"')
     wheels = tmp_path / "tfhybrid" / "wheels" / "key"
     wheels.mkdir(parents=True)
     (wheels / "horovod-x.whl").touch()
-    env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    env |= {"XDG_CACHE_HOME": str(tmp_path), "PATH": f"{BIN}:{env['PATH']}"}
+    env = IN_ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path)}
+    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
     run = subprocess.run(
         ["bash", script], env=env, capture_output=True, text=True, check=False, timeout=300
     )
