@@ -419,6 +419,9 @@ TFHYBRID_EXPORT int tfhybrid_meeting_begin(int64_t engine, uint64_t signature, u
 TFHYBRID_EXPORT int tfhybrid_meeting_end(int64_t engine, uint64_t number);
 TFHYBRID_EXPORT int tfhybrid_meeting_progress_get(int64_t engine,
                                                   tfhybrid_meeting_progress* progress);
+/* What it waits for outside of meetings, where that is known; as tfhybrid_rank_state(). */
+TFHYBRID_EXPORT int tfhybrid_meeting_awaited(int64_t engine, char* awaited, int64_t room,
+                                             int64_t* size);
 
 /* Saving during training; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads during updates; it is thawed in the end. With

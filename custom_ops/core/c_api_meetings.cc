@@ -21,3 +21,9 @@ int tfhybrid_meeting_progress_get(int64_t engine, tfhybrid_meeting_progress* pro
                  now.ordinal, now.waits_begun, now.waits_ended};
   });
 }
+
+int tfhybrid_meeting_awaited(int64_t engine, char* awaited, int64_t room, int64_t* size) {
+  return WithEngine(engine, [&](Engine* its) {
+    tfhybrid::CopyOut(its->meetings().Awaited(), awaited, room, size);
+  });
+}

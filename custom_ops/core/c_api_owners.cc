@@ -25,8 +25,9 @@ int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
   OfferedSocket offered(socket);
   return WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_RETURN_IF_ERROR(its->owners().links().CheckOther(host));
-    its->owners().service().Serve(host, static_cast<LinkPurpose>(purpose),
-                                  its->Adopt(offered.Take(), peer));
+    const auto use = static_cast<LinkPurpose>(purpose);
+    if (use == LinkPurpose::kUpdates) its->owners().links().SetName(host, peer);  // its leader's
+    its->owners().service().Serve(host, use, its->Adopt(offered.Take(), peer));
     return Status::Ok();
   });
 }

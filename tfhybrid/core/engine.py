@@ -52,14 +52,8 @@ class Engine:
         self.nodes = nodes
         number = ctypes.c_int64()
         every = (ctypes.c_int64 * len(self.hosts))(*self.hosts)
-        native.call(
-            "engine_reserve",
-            every,
-            ctypes.c_int(len(self.hosts)),
-            ctypes.c_int64(nodes),
-            ctypes.c_int64(host),
-            ctypes.byref(number),
-        )
+        counts = ctypes.c_int(len(self.hosts)), ctypes.c_int64(nodes), ctypes.c_int64(host)
+        native.call("engine_reserve", every, *counts, ctypes.byref(number))
         self.handle = number
         self.number = number.value
         self.meetings: dict[int, Meeting] = {}
@@ -185,6 +179,13 @@ class Engine:
         standing = MeetingProgress()
         self.call("meeting_progress_get", ctypes.byref(standing))
         return standing
+
+    def awaited(self) -> str:
+        """Returns what this process waits for outside of meetings, or "" where nothing says so.
+
+        An example is "trainer 1 (host 1) to send its gradients of update 5 of table 'item'".
+        """
+        return native.text("meeting_awaited", self.handle)
 
     @contextlib.contextmanager
     def meeting(self, meeting: Meeting) -> Iterator[None]:

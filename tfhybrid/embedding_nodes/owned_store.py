@@ -24,6 +24,7 @@ from tfhybrid.core.opened_table import OpenedTable
 from tfhybrid.core.table_set import TableSet
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
+from tfhybrid.embedding_nodes.logged_waits import TrainerWaits
 from tfhybrid.rpc.remote_methods import Called, served, served_of
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
@@ -112,6 +113,7 @@ class OwnedStore:
         self._placements: dict[str, tuple[native.PlacementKind, int]] = {}
         self._closing = threading.Lock()
         self._is_open = False
+        self._waits: TrainerWaits | None = None  # of the open store
         self._batches = np.empty(0, np.int64)  # copied from another node, until the store is open
 
     @property
@@ -158,8 +160,14 @@ class OwnedStore:
         with self._closing:
             if self._is_open:
                 self._is_open = False
+                if self._waits is not None:
+                    self._waits.stop()
                 self._tables.close(leave=leave)
                 self._tables, self._placements = TableSet(self.engine), {}
+
+    def _begin(self) -> None:
+        self._is_open = True
+        self._waits = TrainerWaits(self.engine)
 
     @remote
     def open_store(self, token: int) -> None:
@@ -172,7 +180,7 @@ class OwnedStore:
             TfhybridError: The store cannot be created.
         """
         reclaimed = self.engine.open_store(self._directory, self._name, 0, self._described, token)
-        self._is_open = True
+        self._begin()
         for line in reclaimed.splitlines():
             _log.warning(
                 "Removed the store of a dead job, %s. It can resume from checkpoints alone", line
@@ -186,7 +194,7 @@ class OwnedStore:
             TfhybridError: There is no such store, or it cannot be recovered.
         """
         token = self.engine.recover_store(self._directory, self._name, self._described)
-        self._is_open = True
+        self._begin()
         split_batches.restore(self.engine, self._batches)
         self._batches = np.empty(0, np.int64)
         return Recovered(token, self.engine.store_versions())

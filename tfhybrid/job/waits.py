@@ -6,7 +6,8 @@ in meetings of the same number with different signatures, they would wait for ea
 That is news and ends the job. A rank that only waits for another one is logged after ten seconds.
 Collective calls between meetings are in `tfhybrid/job/call_waits.py`.
 
-Nothing is sent while no rank waits for a second.
+Nothing is sent while no rank waits for a second. Rank 0 answers a rank that waits for ten seconds,
+which otherwise logs that rank 0 is silent: it may be stopped, and then nobody else names it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.meetings import Meeting, MeetingProgress, listed
+from tfhybrid.core.meetings import Meeting, listed
 from tfhybrid.job.call_waits import CALL_LOGGED_SECONDS, CallBoard, OwnCall, StateClock
 
 _log = logging.getLogger("tfhybrid.watch")
 
 TOLD_SECONDS = 1.0
 LOGGED_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
+HEARD = json.dumps({"heard": True})  # answer of rank 0 to ranks that wait long
 # A stopped process does not wait, so a longer gap between two checks counts as this much.
 _LONGEST_GAP_SECONDS = 0.25
 
@@ -39,12 +42,14 @@ class Wait:
         signature: Signature of that meeting.
         ordinal: Number of the meeting in its series.
         for_tables: Number of waits for an update of tables so far; 0 in a meeting.
+        awaited: Description of what the rank waits for outside of meetings. Default: none.
     """
 
     number: int
     signature: int
     ordinal: int
     for_tables: int
+    awaited: str = ""
 
     @property
     def key(self) -> tuple[int, bool]:
@@ -66,20 +71,57 @@ class OwnWait:
         self._clock: StateClock[Wait] = StateClock(TOLD_SECONDS, LOGGED_SECONDS)
         self._looked = time.monotonic()
         self._described: set[int] = set()
+        self._unanswered: float | None = None  # seconds since rank 0 should have answered
 
     def look(self) -> list[str]:
         """Checks whether this rank waits; returns the notes to send to rank 0, lines of JSON.
 
-        Call it often: a gap of more than 0.25 s between two calls counts as 0.25 s of waiting.
+        Call it often: a gap of more than 0.25 s between two calls counts as 0.25 s of waiting. It
+        logs that rank 0 has not answered a note about a long wait.
 
         Raises:
             StoreError: The store is closed.
         """
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
-        wait = _wait_of(self._engine.standing())
+        wait = self._wait()
         of_wait = [self._note(wait, seconds) for seconds in self._clock.due(wait, gap)]
-        return self._call.look(gap) + of_wait
+        notes = self._call.look(gap) + of_wait
+        self._await_answer(notes, gap)
+        return notes
+
+    def hear(self, note: str) -> None:
+        """Takes a note of rank 0: a sentence, which it logs, or `HEARD`.
+
+        Args:
+            note: Line of JSON.
+        """
+        if note == HEARD:
+            self._unanswered = None
+        else:
+            _log.warning("%s", json.loads(note)["log"])
+
+    def _await_answer(self, notes: Sequence[str], gap: float) -> None:
+        if notes:
+            self._unanswered = 0.0 if any(map(is_long, notes)) else None
+        elif self._unanswered is not None:
+            self._unanswered += gap
+            if self._unanswered >= ANSWER_SECONDS:
+                self._unanswered = None
+                _log.warning(
+                    "This rank has told rank 0 of a long wait, and rank 0 has not answered for "
+                    "%g s: it is stopped or very busy",
+                    ANSWER_SECONDS,
+                )
+
+    def _wait(self) -> Wait | None:
+        now = self._engine.standing()
+        if now.begun > now.ended:
+            return Wait(now.begun, now.signature, now.ordinal, 0)
+        if now.waits_begun <= now.waits_ended:
+            return None
+        awaited = self._engine.awaited()
+        return Wait(now.begun, now.signature, now.ordinal, now.waits_begun, awaited)
 
     def _note(self, wait: Wait | None, seconds: float) -> str:
         if wait is None or not seconds:
@@ -208,18 +250,17 @@ class Board:
         return f"{place[0].upper()}{place[1:]}" if place else "Not in a step, or stopped"
 
     def _title(self, wait: Wait) -> str:
+        if wait.awaited:
+            return f"for {wait.awaited}"
         meeting = self._meetings.get(wait.signature)
         title = meeting.title(wait.ordinal) if meeting else "the start"
         return f"for the update of the tables by {title}" if wait.for_tables else f"in {title}"
 
 
-def _wait_of(standing: MeetingProgress) -> Wait | None:
-    in_meeting = standing.begun > standing.ended
-    if not in_meeting and standing.waits_begun <= standing.waits_ended:
-        return None
-    return Wait(
-        standing.begun,
-        standing.signature,
-        standing.ordinal,
-        0 if in_meeting else standing.waits_begun,
-    )
+def is_long(note: str) -> bool:
+    """Returns whether a rank waits so long, according to its note, that rank 0 answers.
+
+    Args:
+        note: Note from `OwnWait.look`.
+    """
+    return bool(json.loads(note).get("seconds", 0) >= CALL_LOGGED_SECONDS)

@@ -42,7 +42,7 @@ from tfhybrid.job.connecting import (
 )
 from tfhybrid.job.lifelines import LEFT, Lifelines
 from tfhybrid.job.rank_identity import RankIdentity
-from tfhybrid.job.waits import LOGGED_SECONDS, Board, OwnWait
+from tfhybrid.job.waits import HEARD, LOGGED_SECONDS, Board, OwnWait, is_long
 from tfhybrid.rpc.listener import listen
 from tfhybrid.settings import silence_seconds
 
@@ -332,11 +332,14 @@ class Watch:
         if inside.board is None:
             for note in own:
                 self._lifelines.tell(note)
-            for _, note in self._lifelines.notes():  # from rank 0: a sentence for the log
-                _log.warning("%s", json.loads(note)["log"])
+            for _, note in self._lifelines.notes():  # from rank 0
+                inside.own_wait.hear(note)
             return []
         notes = [*((str(self._own), note) for note in own), *self._lifelines.notes()]
         heard = [inside.board.hear(rank, note) for rank, note in notes]
+        if any(is_long(note) for _, note in notes):
+            self._lifelines.tell(HEARD)
+            inside.own_wait.hear(HEARD)
         for sentence in inside.board.warnings:
             _log.warning("%s", sentence)
             self._lifelines.tell(json.dumps({"log": sentence}))

@@ -25,7 +25,7 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
       tables_(store_, std::move(topology)),
       batches_(&tables_),
       links_(tables_.topology().Hosts(), tables_.topology().host),
-      passes_(&tables_, &links_),
+      passes_(&tables_, &links_, &meetings_),
       applying_(workers_.parallel_for(), &passes_, &batches_.sender()),
       owners_(&tables_, &links_, &batches_, &passes_, &applying_, &meetings_) {}
 

@@ -4,10 +4,16 @@
 #include <utility>
 
 namespace tfhybrid {
+namespace {
 
-HostPasses::HostPasses(const PlacedTables* tables, OwnerLinks* links)
+constexpr char kLetGo[] = "the leader of its host to let go of passes";
+
+}  // namespace
+
+HostPasses::HostPasses(const PlacedTables* tables, OwnerLinks* links, Meetings* meetings)
     : tables_(tables),
       links_(links),
+      meetings_(meetings),
       rank_({tables->store().directory(), tables->store().token(), tables->store().local_rank(),
              tables->topology().Hosts(), tables->check_alive(), tables->store().description()}) {}
 
@@ -162,6 +168,7 @@ Status HostPasses::BeginBatch(int64_t pass, int64_t batch) {
 
 Status HostPasses::End(int64_t pass) {
   device_.End(pass);
+  const Meetings::Wait wait(meetings_, kLetGo);
   return rank_.End(pass);
 }
 
@@ -179,6 +186,7 @@ std::function<bool(int64_t key)> HostPasses::IsAtHand(const OpenTable& table) {
 
 void HostPasses::EndAll() {
   device_.EndAll();
+  const Meetings::Wait wait(meetings_, kLetGo);
   rank_.EndAll();
   if (keeper_ != nullptr) keeper_->LetAllGo();
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/meetings.h"
 #include "core/engine/owner_links.h"
 #include "core/engine/placed_tables.h"
 #include "core/engine/row_feeds.h"
@@ -39,8 +40,8 @@ class HostPasses {
     int64_t bytes;
   };
 
-  // Both arguments outlive this object.
-  HostPasses(const PlacedTables* tables, OwnerLinks* links);
+  // All arguments outlive this object.
+  HostPasses(const PlacedTables* tables, OwnerLinks* links, Meetings* meetings);
   ~HostPasses() { Close(); }
   // Begins to take what ranks of this host and leaders of other hosts announce, if this process
   // leads one of several hosts.
@@ -53,6 +54,7 @@ class HostPasses {
   Result<int64_t> Announce(AskedPass asked, int64_t batches, bool refuses);
   // A batch of it begins, from 0.
   Status BeginBatch(int64_t pass, int64_t batch);
+  // Waits until the leader has let it go, which is recorded in the meetings.
   Status End(int64_t pass);
   // Rows are to be overwritten from elsewhere: passes have no use any longer.
   void EndAll();
@@ -85,6 +87,7 @@ class HostPasses {
 
   const PlacedTables* const tables_;
   OwnerLinks* const links_;
+  Meetings* const meetings_;
   RankPasses rank_;
   DeviceTier device_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank

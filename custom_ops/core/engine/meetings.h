@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "core/util/mutex.h"
 
@@ -42,35 +44,47 @@ class Meetings {
     const MutexLock guard(mutex_);
     if (number > progress_.ended) progress_.ended = number;
   }
-  // Records that something waits for a table, or for its owner, while the object lives.
+  // Records that something waits for a table, or for its owner, while the object lives. `awaited`
+  // says for what, such as "rank 3 to send update 5", where a rank's own messages do not.
   class Wait {
    public:
-    explicit Wait(Meetings* meetings) : meetings_(meetings) { meetings_->BeginWait(); }
-    ~Wait() { meetings_->EndWait(); }
+    explicit Wait(Meetings* meetings, std::string awaited = {})
+        : meetings_(meetings), number_(meetings->BeginWait(std::move(awaited))) {}
+    ~Wait() { meetings_->EndWait(number_); }
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
 
    private:
     Meetings* const meetings_;
+    const uint64_t number_;
   };
   MeetingProgress Get() const {
     const MutexLock guard(mutex_);
     return progress_;
   }
+  // What the oldest wait that says so is for; empty if there is none.
+  std::string Awaited() const {
+    const MutexLock guard(mutex_);
+    return awaited_.empty() ? std::string() : awaited_.begin()->second;
+  }
 
  private:
-  void BeginWait() {
+  uint64_t BeginWait(std::string awaited) {
     const MutexLock guard(mutex_);
-    ++progress_.waits_begun;
+    const uint64_t number = ++progress_.waits_begun;
+    if (!awaited.empty()) awaited_.emplace(number, std::move(awaited));
+    return number;
   }
-  void EndWait() {
+  void EndWait(uint64_t number) {
     const MutexLock guard(mutex_);
     ++progress_.waits_ended;
+    awaited_.erase(number);
   }
 
   mutable Mutex mutex_;
   MeetingProgress progress_ TFHYBRID_GUARDED_BY(mutex_);
-  std::map<uint64_t, uint64_t> counts_ TFHYBRID_GUARDED_BY(mutex_);  // of meetings by series
+  std::map<uint64_t, uint64_t> counts_ TFHYBRID_GUARDED_BY(mutex_);      // of meetings by series
+  std::map<uint64_t, std::string> awaited_ TFHYBRID_GUARDED_BY(mutex_);  // by number of the wait
 };
 
 }  // namespace tfhybrid

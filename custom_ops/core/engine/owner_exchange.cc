@@ -71,7 +71,7 @@ Result<ShardedStep::Agreed> OwnerExchange::Agree(const UpdateInUse& update,
   };
   tables.squares = [&] { return update->host_update->staged().squares(); };
   ShardedStep step(update->settings(), which, std::move(tables), links_, &service_.inbox(),
-                   tables_->check_alive());
+                   meetings_, tables_->check_alive());
   return numbers == nullptr ? step.Serve() : step.Run(*numbers);
 }
 

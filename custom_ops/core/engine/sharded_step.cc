@@ -33,6 +33,12 @@ Result<StepNumbers> NumbersOf(Span<const int64_t> words) {
   return numbers;
 }
 
+// What a host does that sends such a frame.
+const char* DeedOf(FrameKind kind) {
+  if (kind == FrameKind::kUpdate) return " to send its gradients of";
+  return kind == FrameKind::kStaged ? " to prepare" : " to commit";
+}
+
 }  // namespace
 
 Result<ShardedStep::Agreed> ShardedStep::Run(const StepNumbers& numbers) {
@@ -51,6 +57,8 @@ Result<ShardedStep::Agreed> ShardedStep::Run(const StepNumbers& numbers) {
 }
 
 Result<ShardedStep::Agreed> ShardedStep::Serve() {
+  // Not recorded: nobody may train for hours. Once one host has sent its gradients, others should.
+  TFHYBRID_RETURN_IF_ERROR(inbox_->AwaitAny(FrameKind::kUpdate, step_, 0, check_alive_));
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
   if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
@@ -176,6 +184,15 @@ Result<ShardedStep::Agreed> ShardedStep::TakeDecision(const StepNumbers& numbers
   TFHYBRID_RETURN_IF_ERROR(in.Get(&agreed.complaint));
   TFHYBRID_RETURN_IF_ERROR(in.Get(&agreed.numbers.squares));
   return agreed;
+}
+
+Result<UpdateInbox::Taken> ShardedStep::Take(FrameKind kind, int64_t host) {
+  const std::vector<std::string>& tables = settings_.schema.tables;
+  std::string awaited = links_->NameOf(host) + DeedOf(kind) + " update " +
+                        std::to_string(step_.id) + " of table '" + tables.front() + "'";
+  if (tables.size() > 1) awaited += " and " + std::to_string(tables.size() - 1) + " more";
+  const Meetings::Wait wait(meetings_, std::move(awaited));
+  return inbox_->Take(kind, step_, host, check_alive_);
 }
 
 Status ShardedStep::Send(int64_t host, FrameKind kind,

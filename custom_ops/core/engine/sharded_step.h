@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/compute/square_sum.h"
+#include "core/engine/meetings.h"
 #include "core/engine/owner_links.h"
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/update_inbox.h"
@@ -42,9 +43,10 @@ class ShardedStep {
     std::function<std::vector<SquareSum>()> squares;  // of what was staged, by table
   };
 
-  // The step `step` of an update with `settings`.
+  // The step `step` of an update with `settings`. Its waits for other hosts are recorded in
+  // `meetings`.
   ShardedStep(const UpdateSettings& settings, UpdateStep step, Tables tables, OwnerLinks* links,
-              UpdateInbox* inbox, std::function<Status()> check_alive)
+              UpdateInbox* inbox, Meetings* meetings, std::function<Status()> check_alive)
       : settings_(settings),
         step_(step),
         tables_(std::move(tables)),
@@ -52,6 +54,7 @@ class ShardedStep {
         parties_(settings.Parties()),
         links_(links),
         inbox_(inbox),
+        meetings_(meetings),
         check_alive_(std::move(check_alive)) {}
 
   // The decision of all hosts: what to commit, or why not.
@@ -86,9 +89,7 @@ class ShardedStep {
   Result<Agreed> Decide(const StepNumbers& numbers, Said said);
   Result<Agreed> TakeDecision(const StepNumbers& numbers);
   Status Send(int64_t host, FrameKind kind, const std::vector<Span<const int64_t>>& pieces);
-  Result<UpdateInbox::Taken> Take(FrameKind kind, int64_t host) {
-    return inbox_->Take(kind, step_, host, check_alive_);
-  }
+  Result<UpdateInbox::Taken> Take(FrameKind kind, int64_t host);
   bool IsSharded(size_t table) const { return settings_.allocations[table] != nullptr; }
 
   const UpdateSettings& settings_;
@@ -98,6 +99,7 @@ class ShardedStep {
   const int64_t parties_;  // and embedding nodes behind them
   OwnerLinks* const links_;
   UpdateInbox* const inbox_;
+  Meetings* const meetings_;
   const std::function<Status()> check_alive_;
 };
 

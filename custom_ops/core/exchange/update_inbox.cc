@@ -50,6 +50,20 @@ void UpdateInbox::HostIsGone(int64_t host, const Status& why) {
   changed_.NotifyAll();
 }
 
+Status UpdateInbox::AwaitAny(FrameKind kind, const UpdateStep& step, int64_t host,
+                             const std::function<Status()>& check_alive) {
+  const MutexLock guard(mutex_);
+  for (;;) {
+    const auto next = frames_.lower_bound({kind, step.update, step.id, 0});
+    if (next != frames_.end()) {
+      const auto& [of_kind, update, id, sender] = next->first;
+      if (of_kind == kind && update == step.update && id == step.id) return Status::Ok();
+    }
+    if (gone_.count(host) != 0) return Status::Ok();
+    if (!changed_.WaitFor(mutex_, kPatience)) TFHYBRID_RETURN_IF_ERROR(check_alive());
+  }
+}
+
 Result<UpdateInbox::Taken> UpdateInbox::Take(FrameKind kind, const UpdateStep& step, int64_t host,
                                              const std::function<Status()>& check_alive) {
   const MutexLock guard(mutex_);

@@ -37,8 +37,12 @@ class UpdateInbox {
   void HostIsThere(int64_t host);
   // Notes the end of a connection, because of `why`; after its last one a host sends no more.
   void HostIsGone(int64_t host, const Status& why);
-  // Waits for a frame and returns its payload behind UpdateStep. Between slices of waiting, what
-  // `check_alive` returns ends the wait.
+  // Waits until some host has sent a frame of that kind for a step, or `host` is gone. Between
+  // slices of waiting, what `check_alive` returns ends the wait.
+  Status AwaitAny(FrameKind kind, const UpdateStep& step, int64_t host,
+                  const std::function<Status()>& check_alive);
+  // Waits for a frame and returns its payload behind UpdateStep. `check_alive` as of
+  // AwaitAny().
   struct Taken {
     WordBuffer payload;
     Span<const int64_t> words;  // of it

@@ -20,7 +20,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.core.sharded_tables import KEYS, STEPS, TABLES, reference, rows_of, train
+from tests.support.core.sharded_tables import (
+    KEYS,
+    RATE,
+    STEPS,
+    TABLES,
+    batch,
+    reference,
+    rows_of,
+    train,
+)
+from tests.support.halting import halt
 from tests.support.roles.clusters import (
     found,
     killed,
@@ -386,7 +396,7 @@ def test_a_node_that_stands_still_is_waited_for(
     assert pid is not None
     with connected(cluster, tmp_path, 2) as engines:
         train(engines, steps=2)
-        os.kill(pid, signal.SIGSTOP)
+        halt(pid)
         resuming = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))
         resuming.start()
         table, dim = next(iter(TABLES.items()))
@@ -398,3 +408,17 @@ def test_a_node_that_stands_still_is_waited_for(
     assert "s for rows or updates of embedding nodes. These nodes do not answer: " in caplog.text
     assert "embedding-1 must answer the call JobConnection.describe within 2 s" in caplog.text
     assert "embedding-0 must answer" not in caplog.text
+
+
+def test_nodes_name_a_trainer_whose_gradients_do_not_come(cluster: Cluster, tmp_path: Path) -> None:
+    with connected(cluster, tmp_path, 2) as engines:
+        updates = [engine.open_update("sgd", TABLES) for engine in engines]
+        for rank, update in enumerate(updates):
+            keys, gradients = batch(0, rank)
+            update.post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
+            if rank == 0:  # as if the other one was stopped here
+                awaited = "trainer 1 (host 1) to send its gradients of update 1 of table 'item'"
+                for number in range(NODES):
+                    logged(cluster, f"embedding-{number}", f"Waited 10 s for {awaited} and 1 more")
+        for engine in engines:
+            engine.wait("item")

@@ -22,9 +22,13 @@ class FakeEngine:
     def __init__(self, *meetings: Meeting) -> None:
         self.meetings = {meeting.signature: meeting for meeting in meetings or (STEP, OTHER)}
         self.now = MeetingProgress()
+        self.awaits = ""
 
     def standing(self) -> MeetingProgress:
         return MeetingProgress.from_buffer_copy(self.now)
+
+    def awaited(self) -> str:
+        return self.awaits
 
     def begin(self, meeting: Meeting) -> None:
         self.now.begun += 1
@@ -50,6 +54,9 @@ class Rank:
             self._clock[0] += 0.2
             notes += self._wait.look()
         return notes
+
+    def hears(self) -> None:
+        self._wait.hear(waits.HEARD)
 
     def stands_still(self, seconds: float) -> list[str]:
         self._clock[0] += seconds
@@ -96,6 +103,41 @@ def test_a_wait_for_tables_is_told(rank):
     rank.engine.now.waits_begun = 5
     (note,) = rank.told(3)
     assert json.loads(note)["wait"]["for_tables"] == 5
+
+
+def test_a_wait_says_what_it_is_for(rank, caplog):
+    rank.engine.now.waits_begun = 1
+    rank.engine.awaits = "the leader of its host to let go of passes"
+    board = Board(RANKS)
+    for note in rank.told(12):
+        board.hear(RANKS[1], note)
+    assert caplog.messages == [
+        f"Waited 10 s for the leader of its host to let go of passes: {RANKS[1]}. "
+        f"Not in a step, or stopped: {RANKS[0]}, {RANKS[2]}"
+    ]
+
+
+def test_rank_0_is_named_once_if_it_does_not_answer_a_rank_that_waits_long(rank, caplog):
+    rank.engine.begin(STEP)
+    rank.told(14)
+    assert caplog.messages == []
+    rank.told(60)
+    assert caplog.messages == [
+        "This rank has told rank 0 of a long wait, and rank 0 has not answered for 5 s: it is "
+        "stopped or very busy"
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["answer", "end"])
+def test_rank_0_is_not_named_if_it_answers_or_the_wait_ends(rank, outcome, caplog):
+    rank.engine.begin(STEP)
+    rank.told(12)
+    if outcome == "answer":
+        rank.hears()
+    else:
+        rank.engine.end()
+    rank.told(60)
+    assert caplog.messages == []
 
 
 def notes_of(

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -14,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.halting import halt
+from tests.support.roles.clusters import until
 from tests.unit.conftest import Start
 from tests.unit.job import watched_rank
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.job.lifelines import LEFT
+from tfhybrid.job.waits import HEARD
 
 SECONDS = 30
 
@@ -57,11 +59,7 @@ class Ranks:
         os.kill(self.processes[rank].pid, signal_)
 
     def halt(self, rank: int) -> None:
-        """Returns when all its threads stand still."""
-        self.send(rank, signal.SIGSTOP)
-        threads = [*Path(f"/proc/{self.processes[rank].pid}/task").iterdir()]
-        while any("\nState:\tT" not in (thread / "status").read_text() for thread in threads):
-            time.sleep(0.001)
+        halt(self.processes[rank].pid)
 
     def kill(self, rank: int) -> None:
         self.send(rank, signal.SIGKILL)
@@ -70,6 +68,10 @@ class Ranks:
     def told(self, rank: int) -> str:
         """What the rank told rank 9."""
         return self.lines[rank].recv(4096).decode()
+
+    def await_log(self, rank: int, text: str) -> None:
+        """Waits until a rank has logged a text."""
+        until(lambda: text in (self._directory / f"{rank}.log").read_text())
 
     def end(self, rank: int) -> tuple[int | None, str]:
         """Waits for a rank's end; returns its exit status and what it logged."""
@@ -238,3 +240,14 @@ def test_ranks_that_wait_in_the_same_meeting_go_on(start):
     ranks.go_on(0)
     ranks.go_on(0)
     assert ranks.end(0) == (0, "")
+
+
+def test_a_rank_that_waits_names_rank_0_if_that_is_stopped(start):
+    ranks = start()
+    ranks.halt(0)
+    ranks.go_on(1, Meeting("step", "update_0", ("user",)))
+    notes = [ranks.told(1) for _ in range(2)]  # after 1 and 10 s
+    ranks.lines[0].sendall("".join(notes).encode())
+    ranks.await_log(1, "rank 0 has not answered for 5 s: it is stopped or very busy\n")
+    ranks.send(0, signal.SIGCONT)
+    assert ranks.told(0) == f"{HEARD}\n"
