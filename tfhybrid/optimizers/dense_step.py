@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -137,25 +137,40 @@ def _widened(gradient: tf.Tensor) -> tf.Tensor:
     return gradient if gradient.dtype.size >= 4 else tf.cast(gradient, tf.float32)
 
 
-def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
-    """Describes the first unusable gradient, or returns "" if all can be used.
+def find_nonfinite(
+    gradients: Sequence[tf.Tensor], variables: Sequence[Any], rate: Callable[[], Any]
+) -> tf.Tensor:
+    """Describes the first unusable gradient, or returns "" if all can be used, in a graph.
 
     A gradient is unusable if it is not finite, or so large that its square may overflow. The text
-    is the beginning of a sentence: "variable 'PATH' is not finite, or ...".
+    is the beginning of a sentence: "variable 'PATH' is not finite, or ...". The graph fails if
+    there are gradients, and their learning rate is negative or not finite.
 
     Args:
         gradients: Gradients of this rank.
         variables: Dense variable of each gradient, for its path.
+        rate: Function that returns the learning rate of the dense variables.
     """
     if not gradients:
         return tf.constant("")
-    finite = tf.stack([_can_be_used(gradient) for gradient in gradients])
+    now = tf.convert_to_tensor(rate())
+    # The root of a negative rate is NaN.
+    usable = tf.stack([*map(_can_be_used, gradients), tf.math.is_finite(tf.sqrt(now))])
     problem = f"is not finite, or beyond {LARGEST_GRADIENT:g},"
     # One copy from a device, of all of them.
     with tf.device("CPU:0"):
         names = tf.constant([f"variable '{path_of(variable)}' {problem}" for variable in variables])
-        first = tf.argmin(tf.cast(finite, tf.int32))
-        return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))
+        valid = tf.cond(usable[-1], lambda: tf.constant(True), lambda: _refuse(now))
+        with tf.control_dependencies([valid]):
+            first = tf.argmin(tf.cast(usable, tf.int32))
+            return tf.where(tf.reduce_all(usable), "", tf.gather(names, first))
+
+
+def _refuse(rate: tf.Tensor) -> tf.Tensor:
+    rule = "The learning rate of an optimizer must be finite and at least 0. Received: "
+    why = tf.strings.join([rule, tf.strings.as_string(rate)])
+    with tf.control_dependencies([tf.debugging.Assert(False, [why])]):
+        return tf.constant(False)
 
 
 def _can_be_used(gradient: tf.Tensor) -> tf.Tensor:

@@ -241,6 +241,7 @@ class Distributed(_KerasOptimizer):
         return Trained(
             proxies,
             variables,
+            rate=self.rate,
             rates=lambda: self.sparse_update.learning_rates(
                 proxies, self.rate, tf.convert_to_tensor(self.iterations)
             ),

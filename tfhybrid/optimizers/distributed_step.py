@@ -15,14 +15,14 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import update_ops
-from tfhybrid.ops.lookup import FeatureKeys, lookup, samples_of
+from tfhybrid.ops.lookup import FeatureKeys, lookup
 from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.fit_state import FitState
 from tfhybrid.optimizers.micro_batches import MicroBatches
 from tfhybrid.optimizers.pass_boundary import LONGEST_PASS, PassBoundary, agree
-from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
+from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients, samples_in
 
 _log = logging.getLogger("tfhybrid.optimizers")
 
@@ -36,6 +36,7 @@ class Trained:
     Args:
         proxies: Proxies of the tables.
         variables: Dense variables.
+        rate: Function that returns the learning rate of the dense variables.
         rates: Function that returns the learning rates of the tables, float32 `[tables]`.
         apply_dense: Function that applies gradients, one per dense variable, and counts the step.
         count: Function that counts a step in which nothing is applied.
@@ -45,12 +46,14 @@ class Trained:
         self,
         proxies: Sequence[TableProxy],
         variables: Sequence[Any],
+        rate: Callable[[], tf.Tensor],
         rates: Callable[[], tf.Tensor],
         apply_dense: Callable[[list[tf.Tensor]], None],
         count: Callable[[], None],
     ) -> None:
         self.proxies = list(proxies)
         self.variables = list(variables)
+        self.rate = rate
         self.rates = rates
         self.apply_dense = apply_dense
         self.count = count
@@ -200,8 +203,8 @@ class DistributedStep:
         sparse: Sequence[tf.IndexedSlices],
         dense: Sequence[tf.Tensor],
     ) -> None:
-        samples = _samples_of(sparse)
-        problem = dense_step.find_nonfinite(dense, trained.variables)
+        samples = samples_in(sparse)
+        problem = dense_step.find_nonfinite(dense, trained.variables, trained.rate)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
             micro_batches = self.micro_batch_count if self.boundary is None else LONGEST_PASS
@@ -470,15 +473,6 @@ class DistributedStep:
             distributed.here(),
         )
         return 0
-
-
-def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-    """Returns the number of samples of the batch, int64; 1 if no lookup recorded it."""
-    for slices in sparse:
-        samples = samples_of(slices)
-        if samples is not None:
-            return samples
-    return tf.constant(1, tf.int64)
 
 
 def _raise(proxies: Sequence[TableProxy]) -> None:

@@ -16,6 +16,7 @@ from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import update_ops
+from tfhybrid.ops.lookup import samples_of
 from tfhybrid.ops.update_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import exchange_between_hosts
@@ -264,3 +265,16 @@ def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
     return [
         tf.IndexedSlices(tf.zeros([0, dim]), none, tf.constant([0, dim], tf.int64)) for dim in dims
     ]
+
+
+def samples_in(gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
+    """Returns the number of samples of the batch, int64; 1 if no lookup recorded it.
+
+    Args:
+        gradients: Gradients of tables.
+    """
+    for slices in gradients:
+        samples = samples_of(slices)
+        if samples is not None:
+            return samples
+    return tf.constant(1, tf.int64)
