@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -180,7 +181,9 @@ class SparseUpdate:
             keras_rate: Function that returns the learning rate for tables without their own.
             iterations: Number of updates so far, for schedules.
         """
-        return tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
+        # Once for all tables: a schedule is a graph of its own.
+        shared = functools.cache(lambda: tf.cast(keras_rate(), tf.float32))
+        return tf.stack([self._rate(proxy, shared, iterations) for proxy in proxies])
 
     def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
         """Updates the tables with the gradients of all ranks. Every rank must call it.
@@ -212,9 +215,9 @@ class SparseUpdate:
     ) -> tf.Tensor:
         own = self._optimizers[proxy.table.name].learning_rate
         if own is None:
-            return tf.cast(keras_rate(), tf.float32)
+            return keras_rate()
         if isinstance(own, RateFactor):
-            return tf.cast(keras_rate(), tf.float32) * own.factor
+            return keras_rate() * own.factor
         rate = own(iterations) if callable(own) else own
         return tf.cast(rate, tf.float32) * self.rate_scale
 

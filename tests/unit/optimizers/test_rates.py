@@ -28,6 +28,21 @@ class Broken(keras.optimizers.schedules.LearningRateSchedule):
         return {}
 
 
+@keras.utils.register_keras_serializable("tfhybrid_tests")
+class Counting(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, step):
+        self.calls += 1
+        return tf.constant(0.5)
+
+    def get_config(self):
+        return {}
+
+
 class Breaking(keras.callbacks.Callback):
     """Assigns a rate after two steps."""
 
@@ -105,3 +120,21 @@ def test_a_rate_is_refused_with_micro_batches() -> None:
         fit(model, 2)
     for now, then in zip(weights_of(model), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+def test_a_schedule_is_computed_once_for_all_tables() -> None:
+    calls = {}
+    for tables in (1, 4):
+        schedule = Counting()
+        optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(schedule))
+        optimizer.learning_rate = schedule  # not the copy that the configuration makes
+        names = [f"item_{tables}_{number}" for number in range(tables)]
+        layers = [tfhybrid.layers.Embedding(tfhybrid.TableConfig(3), name=name) for name in names]
+        for layer in layers:
+            layer.build()
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(layer(tf.constant(KEYS))) for layer in layers])
+        variables = [layer.trainable_variables[0] for layer in layers]
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        calls[tables] = schedule.calls
+    assert calls[4] == calls[1] > 0
