@@ -101,6 +101,11 @@ def test_an_owner_without_a_connection_is_named(tmp_path: Path) -> None:
             trainer.name_owner(0, "itself")
 
 
+def waits_of(engine: Engine) -> int:
+    standing = engine.standing()
+    return standing.waits_begun - standing.waits_ended
+
+
 def test_who_waits_for_rows_in_the_order_of_a_node_is_seen_to_wait(tmp_path: Path) -> None:
     with opened(tmp_path, 1, 1) as (trainer, node), ThreadPoolExecutor() as threads:
         mine, silent = socket.socketpair()
@@ -120,12 +125,8 @@ def test_who_waits_for_the_update_of_a_node_is_seen_to_wait(tmp_path: Path) -> N
     with opened(tmp_path, 1, 1) as (trainer, node), ThreadPoolExecutor() as threads:
         keys, gradients = batch(0, 0)
         trainer.open_update("sgd", TABLES).post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
-        before = trainer.standing()
-        assert before.waits_begun == before.waits_ended
         waiting = threads.submit(trainer.wait, "item")  # the node has not opened the update
-        until(lambda: trainer.standing().waits_begun > before.waits_begun)
-        assert trainer.standing().waits_ended == before.waits_ended
+        until(lambda: waits_of(trainer) == 2)  # of this call, and of the thread that applies
         node.open_update("sgd", TABLES)
         waiting.result()
-        now = trainer.standing()
-        assert now.waits_begun == now.waits_ended
+        until(lambda: waits_of(trainer) == 0)
