@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,7 +272,13 @@ class _Restoring:
         """Makes all checks and reserves space for the rows; changes no weights."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
-        updates = stored.check() if self.job.is_leader else {}
+        self._compare(manifest, all_tables)
+        updates = self._check_files(stored) if self.job.is_leader else {}
+        weights = self._matched_weights(manifest) if self.weights else None
+        return _Checked(stored, stored.base() if track else None, updates, weights)
+
+    def _compare(self, manifest: Manifest, all_tables: bool) -> None:
+        """Compares the checkpoint with the job and the model."""
         if manifest.seed != self.job.seed:
             raise CheckpointError(
                 f"{self.folder} was saved with seed {manifest.seed}, which determines the values "
@@ -300,9 +307,18 @@ class _Restoring:
                 f"{self.folder} was saved with other features, which its weights fit: {change}. "
                 "restore(tables=[...]) does not compare features"
             )
-        weights = self._matched_weights(manifest) if self.weights else None
-        self._reserve(manifest)
-        return _Checked(stored, stored.base() if track else None, updates, weights)
+
+    def _check_files(self, stored: StoredCheckpoint) -> dict[str, list[TableUpdate]]:
+        """Checks all files and reserves space for all tables before any of them is changed.
+
+        At once, on two processors: the kernel clears the pages of the space. No more of it than
+        files of that size need, since nothing is checked yet.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            reserved = thread.submit(self._reserve, stored)
+            updates = stored.check()
+            reserved.result()
+        return updates
 
     def load(self, checked: _Checked, track: bool) -> None:
         """Loads the checked tables, on leaders, and the dense weights."""
@@ -341,12 +357,11 @@ class _Restoring:
             if track:
                 table.writer.track_changes(lineage.CURSOR)
 
-    def _reserve(self, manifest: Manifest) -> None:
-        """Reserves space for all tables before any of them is changed."""
-        if self.job.is_leader:
-            for name, table in self.tables.items():
-                if name in manifest.tables:
-                    table.reserve_shard(manifest.tables[name].rows)
+    def _reserve(self, stored: StoredCheckpoint) -> None:
+        for name, table in self.tables.items():
+            if name in stored.manifest.tables:
+                rows = min(stored.manifest.tables[name].rows, stored.max_rows(name))
+                table.reserve_shard(rows)
 
     def _matched_weights(self, manifest: Manifest) -> dense.Matched:
         path = self.folder / DENSE

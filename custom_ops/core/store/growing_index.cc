@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <system_error>
@@ -16,6 +17,7 @@ namespace {
 constexpr int64_t kFirstIndexSlots = 128;
 // An index in the making is adopted when it is this close to the last row.
 constexpr int64_t kCaughtUp = 4096;
+constexpr int64_t kInsertCostNs = 15;
 
 template <typename T>
 bool Ready(const std::future<T>& future) {
@@ -89,6 +91,43 @@ Result<std::vector<int64_t>> GrowingIndex::RowsNotNamed() const {
     }
   }
   return missing;
+}
+
+bool GrowingIndex::InsertNew(Span<const int64_t> keys, int64_t first, uint8_t* parts,
+                             const ParallelFor& parallel_for) {
+  bool all_new = false;
+  try {
+    all_new = InsertParts(keys, first, parts, parallel_for);
+  } catch (...) {  // no memory, or no thread
+    EraseNew(keys, first);
+    throw;
+  }
+  if (!all_new) EraseNew(keys, first);
+  return all_new;
+}
+
+bool GrowingIndex::InsertParts(Span<const int64_t> keys, int64_t first, uint8_t* parts,
+                               const ParallelFor& parallel_for) {
+  std::atomic<bool> all_new{true};
+  const int64_t cost = kInsertCostNs * keys.size() / KeyIndex::kParts;
+  parallel_for(KeyIndex::kParts, cost, [&](int64_t begin, int64_t end) {
+    const bool is_new = index_.InsertNew(keys, first, static_cast<uint8_t>(begin),
+                                         static_cast<uint8_t>(end), parts);
+    if (!is_new) all_new = false;
+    TFHYBRID_FAULT_POINT();
+  });
+  for (int64_t i = 0; all_new && i < keys.size(); ++i) {
+    if (parts[i] != KeyIndex::kLeft) continue;
+    if (Find(keys[i]) != KeyIndex::kMissing) return false;
+    index_.Insert(keys[i], first + i);
+  }
+  return all_new;
+}
+
+void GrowingIndex::EraseNew(Span<const int64_t> keys, int64_t first) {
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    if (Find(keys[i]) == first + i) freed_ += index_.Erase(keys[i], first + i);
+  }
 }
 
 Status GrowingIndex::Reserve(int64_t keys) {

@@ -17,6 +17,7 @@
 #include "core/store/row_chunks.h"
 #include "core/store/table_index.h"
 #include "core/store/table_page.h"
+#include "core/util/parallel.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -61,6 +62,13 @@ class GrowingIndex {
       inserted(i);
     });
   }
+  // The same on several threads: parts[i] is PartOf(key i), and is changed. Where a key has a row,
+  // or occurs twice, no row is named, and it returns false. REQUIRES: room is reserved;
+  // TakesParts().
+  bool InsertNew(Span<const int64_t> keys, int64_t first, uint8_t* parts,
+                 const ParallelFor& parallel_for);
+  uint8_t PartOf(int64_t key) const { return index_.PartOf(key); }
+  bool TakesParts() const { return kind_ == IndexKind::kKeys && freed_ == 0 && !next_.valid(); }
   void Erase(int64_t key, int64_t row) {
     Note(key);
     freed_ += index_.Erase(key, row);
@@ -97,6 +105,9 @@ class GrowingIndex {
   void Note(int64_t key) {
     if (next_.valid()) notes_.push_back(key);
   }
+  bool InsertParts(Span<const int64_t> keys, int64_t first, uint8_t* parts,
+                   const ParallelFor& parallel_for);
+  void EraseNew(Span<const int64_t> keys, int64_t first);
   Status Build(int64_t slots);
   // In the background, too: beside the thread that creates rows and adds chunks.
   Result<IndexAhead> Make(int64_t slots) const;

@@ -63,6 +63,52 @@ int64_t KeyIndex::InsertFrom(int64_t bucket, int64_t key, int64_t row) {
   return was_freed ? -1 : 0;
 }
 
+bool KeyIndex::InsertNew(Span<const int64_t> keys, int64_t first, uint8_t begin, uint8_t end,
+                         uint8_t* parts) {
+  int64_t group[kGroup], positions[kGroup];
+  int64_t size = 0;
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    group[size] = keys[i];
+    positions[size] = i;
+    // Without a branch: which keys lie in the parts cannot be predicted.
+    size += static_cast<int64_t>((parts[i] >= begin) & (parts[i] < end));
+    if (size < kGroup && i + 1 < keys.size()) continue;
+    int64_t buckets[kGroup];
+    bool is_new = true;
+    const Span<const int64_t> probed(group, size);
+    ProbeGroup(probed, buckets, [&](int64_t g, int64_t bucket) {
+      const Answer answer = Ask(bucket, probed[g]);
+      is_new &= answer.row == kMissing;
+      return (answer.row == kMissing) & answer.full;
+    });
+    for (int64_t g = 0; is_new && g < size; ++g) {
+      const int64_t position = positions[g];
+      is_new = InsertInParts(buckets[g], group[g], first + position, begin, end, &parts[position]);
+    }
+    if (!is_new) return false;
+    size = 0;
+  }
+  return true;
+}
+
+// From the bucket where its probe has ended: keys of its group may have come meanwhile, an equal
+// one, too.
+bool KeyIndex::InsertInParts(int64_t bucket, int64_t key, int64_t row, uint8_t begin, uint8_t end,
+                             uint8_t* part) {
+  for (;; bucket = Next(bucket)) {
+    const uint8_t reached = PartOfBucket(bucket);
+    if (reached < begin || reached >= end) {
+      *part = kLeft;
+      return true;
+    }
+    const Answer answer = Ask(bucket, key);
+    if (answer.row != kMissing) return false;
+    if (answer.full) continue;
+    InsertFrom(bucket, key, row);
+    return true;
+  }
+}
+
 int64_t KeyIndex::Set(int64_t key, int64_t row) {
   IndexSlot* const slot = FindSlot(key);
   if (slot == nullptr) return Insert(key, row);

@@ -91,6 +91,16 @@ class KeyIndex {
   // REQUIRES: keys.size() <= kGroup.
   void FindRoom(Span<const int64_t> keys, int64_t* buckets) const;
   int64_t InsertFrom(int64_t bucket, int64_t key, int64_t row);
+  // The same for many keys at once, on a thread for each part of the index: a range of its buckets.
+  // Inserts keys[i] with row first + i where its home lies in parts [begin, end), as parts[i] says.
+  // Where its probe leaves them, parts[i] becomes kLeft. Returns false, and may have inserted some,
+  // if a key is in the index already.
+  // REQUIRES: no slot is freed; parts[i] == PartOf(keys[i]) at first; no thread does other parts of
+  // other keys meanwhile.
+  static constexpr uint8_t kParts = 4, kLeft = kParts;
+  uint8_t PartOf(int64_t key) const { return PartOfBucket(Home(key)); }
+  bool InsertNew(Span<const int64_t> keys, int64_t first, uint8_t begin, uint8_t end,
+                 uint8_t* parts);
   // Names another row for a key, or inserts it.
   int64_t Set(int64_t key, int64_t row);
   // Nothing happens where the key is not there.
@@ -120,6 +130,8 @@ class KeyIndex {
   // Buckets that VisitSlice() fetches ahead.
   static constexpr int64_t kVisitDistance = 8;
 
+  bool InsertInParts(int64_t bucket, int64_t key, int64_t row, uint8_t begin, uint8_t end,
+                     uint8_t* part);
   static bool IsTaken(uint64_t row_plus_one) { return (row_plus_one & ~kFreed) != 0; }
   IndexSlot* FindSlot(int64_t key) const;
   // The first free slot of a bucket, or kSlotsPerBucket; without a branch, as Ask().
@@ -136,6 +148,11 @@ class KeyIndex {
   }
 
   int64_t Next(int64_t bucket) const { return (bucket + 1) & bucket_mask_; }
+
+  uint8_t PartOfBucket(int64_t bucket) const {
+    return static_cast<uint8_t>(bucket * kParts >>
+                                __builtin_ctzll(static_cast<uint64_t>(bucket_mask_) + 1));
+  }
 
   // The row that a bucket names for a key, or kMissing, and whether the bucket is full.
   struct Answer {

@@ -55,8 +55,14 @@ class TableIndex {
   // after each. `key_at(i)` is the i-th key. REQUIRES: the keys are distinct.
   template <typename KeyAt, typename Inserted>
   int64_t InsertBatch(int64_t count, int64_t first, const KeyAt& key_at, const Inserted& inserted);
-  // The same where an index is being made beside updates: if rows may move, they may be met twice,
-  // so what is added is set right by Correct().
+  // KeyIndex::InsertNew() and PartOf(). REQUIRES: IndexKind::kKeys.
+  bool InsertNew(Span<const int64_t> keys, int64_t first, uint8_t begin, uint8_t end,
+                 uint8_t* parts) {
+    return keys_.InsertNew(keys, first, begin, end, parts);
+  }
+  uint8_t PartOf(int64_t key) const { return keys_.PartOf(key); }
+  // As InsertBatch() where an index is being made beside updates: if rows may move, they may be met
+  // twice, so what is added is set right by Correct().
   template <typename KeyAt>
   void AddBatch(int64_t count, int64_t first, const KeyAt& key_at, bool may_move);
   int64_t Move(int64_t key, int64_t from, int64_t to);

@@ -40,10 +40,16 @@ class TableLoader {
   struct LoadedRows {
     const float* embeddings;
     const float* states;          // null: fresh
-    const RowHistory* histories;  // null: as of an update just now
+    const RowHistory* histories;  // null: all `now`, as of an update just now
+    float scale;                  // of embeddings as they lie
+    RowHistory now;
   };
   // Ok if rows may be loaded now; the cursors are ended then.
   Status Begin();
+  // Writes rows behind the last, and returns true, if there is room and no key has a row or occurs
+  // twice. Most loads are of such keys, and this looks at each of them once.
+  bool Append(Span<const int64_t> keys, const LoadedRows& rows, const ParallelFor& parallel_for);
+  void WriteRow(int64_t number, const LoadedRows& rows, int64_t source) const;
   Status WriteBlock(Span<const int64_t> keys, const LoadedRows& rows,
                     const ParallelFor& parallel_for);
 
@@ -52,6 +58,7 @@ class TableLoader {
   UniqueKeys unique_;
   std::vector<int64_t> sources_;  // by number of a distinct key: the position of its last row
   RowSet set_;
+  std::vector<uint8_t> parts_;  // of Append(): of the index, by position of the key
 };
 
 }  // namespace tfhybrid

@@ -287,6 +287,67 @@ TEST(KeyIndexTest, InsertingABatchEqualsInsertingItsKeysOneByOne) {
   }
 }
 
+// Whether all keys were new; rows count from 0. Leaves out the parts of no thread.
+bool InsertNew(KeyIndex* index, const std::vector<int64_t>& keys, std::vector<uint8_t>* parts) {
+  parts->clear();
+  for (const int64_t key : keys) parts->push_back(index->PartOf(key));
+  std::vector<uint8_t> all_new(KeyIndex::kParts);
+  std::vector<std::thread> threads;
+  for (uint8_t part = 0; part < KeyIndex::kParts; ++part) {
+    threads.emplace_back([&, part] {
+      all_new[part] =
+          index->InsertNew(keys, 0, part, static_cast<uint8_t>(part + 1), parts->data());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::count(all_new.begin(), all_new.end(), 1) == KeyIndex::kParts;
+}
+
+// From an index of one bucket, whose other parts are empty, on; keys that collide leave their part.
+TEST(KeyIndexTest, ThreadsInsertNewKeysEachIntoItsPart) {
+  int64_t left = 0;
+  for (int64_t capacity = 4; capacity <= 1 << 16; capacity *= 2) {
+    std::mt19937_64 random(static_cast<uint64_t>(capacity));
+    std::unordered_map<int64_t, int64_t> model;
+    std::vector<int64_t> keys;
+    while (static_cast<int64_t>(keys.size()) < KeyIndex::MaxKeys(capacity)) {
+      const int64_t key = RandomKey(&random);
+      if (model.try_emplace(key, keys.size()).second) keys.push_back(key);
+    }
+    Slots slots(capacity);
+    KeyIndex index(slots.span());
+    std::vector<uint8_t> parts;
+    ASSERT_TRUE(InsertNew(&index, keys, &parts));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const bool is_left = parts[i] == KeyIndex::kLeft;
+      left += is_left;
+      ASSERT_EQ(is_left ? KeyIndex::kMissing : model[keys[i]], index.Find(keys[i])) << keys[i];
+      if (is_left) index.Insert(keys[i], model[keys[i]]);
+    }
+    std::vector<int64_t> found(keys.size());
+    index.FindBatch(keys, found);
+    for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(model[keys[i]], found[i]) << keys[i];
+  }
+  EXPECT_GT(left, 100);
+}
+
+TEST(KeyIndexTest, KeysThatOccurTwiceAreNotNew) {
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < 5000; ++key) keys.push_back(key * key);
+  // In one group, in two, and where the bucket of the first one was full.
+  for (const size_t twin : {size_t{1}, size_t{4999}}) {
+    for (const int64_t key : {kMin, kMax, int64_t{0}, KeyOf(7)}) {
+      std::vector<int64_t> twins = keys;
+      twins[0] = twins[twin] = key;
+      for (size_t i = 2; i < 200; ++i) twins[i] = KeyOf((i << 40) | 7);
+      Slots slots(KeyIndex::SlotsFor(5000));
+      KeyIndex index(slots.span());
+      std::vector<uint8_t> parts;
+      EXPECT_FALSE(InsertNew(&index, twins, &parts)) << key << " at " << twin;
+    }
+  }
+}
+
 TEST(KeyIndexTest, StrayKeyOfAKilledWriterIsHarmless) {
   Slots slots(4);
   KeyIndex index(slots.span());
