@@ -11,6 +11,7 @@
 #include "core/checkpoint/table_file.h"
 #include "core/engine/engine_registry.h"
 #include "core/engine/worker_threads.h"
+#include "core/store/key_index.h"
 #include "core/store/table_digest.h"
 #include "core/store/table_loader.h"
 #include "core/util/mutex.h"
@@ -57,8 +58,8 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// More threads would gain nothing, because only one of them fills the index.
-constexpr int kLoadingThreads = 4;
+// Each fills a part of the index.
+constexpr int kLoadingThreads = KeyIndex::kParts;
 // Fewer rows are written before threads have started.
 constexpr int64_t kWorthThreads = 1 << 15;
 

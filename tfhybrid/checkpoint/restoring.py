@@ -311,11 +311,10 @@ class _Restoring:
     def _check_files(self, stored: StoredCheckpoint) -> dict[str, list[TableUpdate]]:
         """Checks all files and reserves space for all tables before any of them is changed.
 
-        At once, on two processors: the kernel clears the pages of the space. No more of it than
-        files of that size need, since nothing is checked yet.
+        At once, on two processors: the kernel clears the pages of the space.
         """
         with ThreadPoolExecutor(1) as thread:
-            reserved = thread.submit(self._reserve, stored)
+            reserved = thread.submit(self._reserve, stored.manifest)
             updates = stored.check()
             reserved.result()
         return updates
@@ -357,11 +356,10 @@ class _Restoring:
             if track:
                 table.writer.track_changes(lineage.CURSOR)
 
-    def _reserve(self, stored: StoredCheckpoint) -> None:
+    def _reserve(self, manifest: Manifest) -> None:
         for name, table in self.tables.items():
-            if name in stored.manifest.tables:
-                rows = min(stored.manifest.tables[name].rows, stored.max_rows(name))
-                table.reserve_shard(rows)
+            if name in manifest.tables:
+                table.reserve_shard(manifest.tables[name].rows)
 
     def _matched_weights(self, manifest: Manifest) -> dense.Matched:
         path = self.folder / DENSE

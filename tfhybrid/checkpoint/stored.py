@@ -138,22 +138,6 @@ class StoredCheckpoint:
             check_digest(folder, table, manifest.tables[table], digests)
         return updates
 
-    def max_rows(self, table: str) -> int:
-        """Returns how many rows a table can have by the sizes of its files, which are not read.
-
-        Args:
-            table: Name of the table.
-
-        Raises:
-            CheckpointError: The checkpoint has no such table.
-            OSError: A file is missing.
-        """
-        return sum(
-            storage.size(folder / file) // manifest.tables[table].row_bytes
-            for folder, manifest in self._links(table)
-            for file in manifest.tables[table].files
-        )
-
     def check_table(self, table: str) -> None:
         """Verifies the size and checksum of the files with a table's rows.
 

@@ -105,10 +105,10 @@ class GrowingIndex {
   void Note(int64_t key) {
     if (next_.valid()) notes_.push_back(key);
   }
+  Status Build(int64_t slots);
   bool InsertParts(Span<const int64_t> keys, int64_t first, uint8_t* parts,
                    const ParallelFor& parallel_for);
   void EraseNew(Span<const int64_t> keys, int64_t first);
-  Status Build(int64_t slots);
   // In the background, too: beside the thread that creates rows and adds chunks.
   Result<IndexAhead> Make(int64_t slots) const;
   void AddRows(int64_t end, IndexAhead* made) const;

@@ -70,8 +70,10 @@ bool KeyIndex::InsertNew(Span<const int64_t> keys, int64_t first, uint8_t begin,
   for (int64_t i = 0; i < keys.size(); ++i) {
     group[size] = keys[i];
     positions[size] = i;
+    // Atomic: who does another part may be leaving the key.
+    const uint8_t part = __atomic_load_n(&parts[i], __ATOMIC_RELAXED);
     // Without a branch: which keys lie in the parts cannot be predicted.
-    size += static_cast<int64_t>((parts[i] >= begin) & (parts[i] < end));
+    size += static_cast<int64_t>((part >= begin) & (part < end));
     if (size < kGroup && i + 1 < keys.size()) continue;
     int64_t buckets[kGroup];
     bool is_new = true;
@@ -98,7 +100,7 @@ bool KeyIndex::InsertInParts(int64_t bucket, int64_t key, int64_t row, uint8_t b
   for (;; bucket = Next(bucket)) {
     const uint8_t reached = PartOfBucket(bucket);
     if (reached < begin || reached >= end) {
-      *part = kLeft;
+      __atomic_store_n(part, kLeft, __ATOMIC_RELAXED);
       return true;
     }
     const Answer answer = Ask(bucket, key);
