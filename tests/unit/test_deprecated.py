@@ -29,7 +29,7 @@ from tfhybrid.cli.train.table_section import EvictionSettings
 from tfhybrid.cli.train.train_settings import Checkpoints
 from tfhybrid.stream.stream_settings import StreamSettings
 
-PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
+PACKAGE = Path(_deprecated.__file__).parent
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
 KINDS |= {
     renamed_fields.__name__,

@@ -45,7 +45,9 @@ def lines_of(*options: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def test_a_start_is_quiet() -> None:
-    assert lines_of(environment={}) == ["<string>:14: UserWarning: a warning about the model"]
+    first, *others = lines_of(environment={})
+    assert first == "<string>:14: UserWarning: a warning about the model"
+    assert others in ([], ['  warnings.warn("a warning about the model")'])  # from Python 3.13 on
 
 
 def test_the_user_can_hear_all() -> None:

@@ -23,12 +23,14 @@ class Authority:
         self._openssl(
             *("req", "-x509", *_KEY, "-days", "2", "-subj", "/CN=CA of the cluster"),
             *("-keyout", "ca.key", "-out", "ca.pem"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),  # Python 3.13 wants it
         )
         (folder / "serial").write_text("01")
         (folder / "index").touch()
         (folder / "ca.conf").write_text(
             "[ca]\ndefault_ca=it\n[it]\ndatabase=index\nserial=serial\nnew_certs_dir=.\n"
-            "default_md=sha256\npolicy=any\nunique_subject=no\n[any]\ncommonName=supplied\n"
+            "default_md=sha256\npolicy=any\nunique_subject=no\nx509_extensions=of_hosts\n"
+            "[any]\ncommonName=supplied\n[of_hosts]\nauthorityKeyIdentifier=keyid\n"
         )
 
     def files(self, name: str, start: str = "", end: str = "") -> TlsFiles:
