@@ -87,8 +87,7 @@ bool TableLoader::Append(Span<const int64_t> keys, const LoadedRows& rows,
     }
   });
   const auto count_rows = [&](int64_t count) {
-    __atomic_store_n(&table_->page().counters().rows, static_cast<uint64_t>(count),
-                     __ATOMIC_RELEASE);
+    StoreRelease(&table_->page().counters().rows, static_cast<uint64_t>(count));
     TFHYBRID_FAULT_POINT();
   };
   count_rows(first + keys.size());

@@ -153,6 +153,13 @@ def test_a_rate_that_is_not_finite_or_negative_is_refused_at_once(rate: float) -
         tfhybrid.optimizers.Adagrad(rate)
     with pytest.raises(ConfigError, match=r"rate of an optimizer must be finite and at least 0"):
         tfhybrid.DistributedOptimizer(keras.optimizers.SGD(rate))
+    pair = Pair(lambda: keras.optimizers.SGD(0.5))
+    pair.ours.learning_rate = rate  # as a callback does
+    wanted = "rate of a table must be finite and at least 0"
+    gradients = tf.IndexedSlices(tf.ones([len(KEYS), 3]), tf.constant(KEYS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
+        pair.ours.apply_gradients([(gradients, pair.layer.trainable_variables[0])])  # no dense one
+    np.testing.assert_array_equal(pair.layer.table.lookup(KEYS), pair.rows_before)
 
 
 @pytest.mark.parametrize(

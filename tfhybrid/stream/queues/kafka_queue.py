@@ -38,12 +38,6 @@ except ImportError as error:
     raise UnsupportedError("Kafka queues need: pip install 'tfhybrid[kafka]'") from error
 
 _PAUSE_SECONDS = 0.2
-_CLIENT = {
-    # By default a client begins again with its bootstrap servers as soon as all brokers are down:
-    # 20 times a second, with a line in the log each time (librdkafka#5546).
-    "metadata.recovery.strategy": "none",
-    "reconnect.backoff.max.ms": 1000,
-}
 _FENCED = (confluent_kafka.KafkaError._FENCED, confluent_kafka.KafkaError.PRODUCER_FENCED)
 
 # A message of confluent_kafka. The library's annotations say that a message read has no offset.
@@ -83,7 +77,7 @@ class KafkaQueue(Queue):
         timeout_seconds: float = 30.0,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self._settings = {"bootstrap.servers": servers, **_CLIENT, **(settings or {})}
+        self._settings = _client_settings(servers, settings)
         self._partition = confluent_kafka.TopicPartition(topic, partition)
         self._servers = servers
         self._timeout = timeout_seconds
@@ -319,6 +313,17 @@ class KafkaQueue(Queue):
         )
 
 
+def _client_settings(servers: str, settings: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": servers,
+        # By default a client begins again with its bootstrap servers as soon as all brokers are
+        # down: 20 times a second, with a line in the log each time (librdkafka#5546).
+        "metadata.recovery.strategy": "none",
+        "reconnect.backoff.max.ms": 1000,
+        **(settings or {}),
+    }
+
+
 def _code_of(error: object) -> int | None:
     """Returns the code of an error of Kafka; `None` of another one."""
     return error.args[0].code() if isinstance(error, confluent_kafka.KafkaException) else None
@@ -362,7 +367,7 @@ class KafkaTopic(Topic):
 
     @override
     def state(self) -> TopicState:
-        settings = {"bootstrap.servers": self._servers, **_CLIENT, **(self._settings or {})}
+        settings = _client_settings(self._servers, self._settings)
         admin = confluent_kafka.admin.AdminClient(settings)
         topics = confluent_kafka.TopicCollection([self._topic])
         futures = admin.describe_topics(topics, request_timeout=self._timeout)
