@@ -14,6 +14,7 @@ from tensorflow import keras
 import tfhybrid
 from benchmarks.storage.export import stock_environment
 from tests.integration.conftest import JOBS
+from tests.support.serving.predictions import assert_predicted
 from tfhybrid import export
 from tfhybrid.models import deepfm
 
@@ -65,7 +66,7 @@ def test_stock_tensorflow_predicts_the_same(initializer, unseen, stock_python, t
     folder = export.saved_model(model, tmp_path / "model")
     np.savez(tmp_path / "inputs.npz", **keys)
     served = serve(stock_python, folder, tmp_path / "inputs.npz", tmp_path / "outputs.npz")
-    np.testing.assert_allclose(served, model.predict(keys, verbose=0), rtol=0, atol=1e-6)
+    assert_predicted(served, model.predict(keys, verbose=0))
 
 
 def test_all_ranks_export_together_and_learn_of_a_failure(stock_python, tmp_path) -> None:
@@ -82,4 +83,4 @@ def test_all_ranks_export_together_and_learn_of_a_failure(stock_python, tmp_path
         assert f"rank={rank} folder=1 refused" in run.stdout
     served = serve(stock_python, tmp_path / "1", tmp_path / "inputs.npz", tmp_path / "outputs.npz")
     with np.load(tmp_path / "expected.npz") as expected:
-        np.testing.assert_allclose(served, expected["output_0"], rtol=0, atol=1e-6)
+        assert_predicted(served, expected["output_0"])

@@ -13,6 +13,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.reference import click_model
+from tests.support.serving.predictions import assert_predicted
 from tfhybrid import export
 from tfhybrid.errors import ConfigError, ExportError
 from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, fm, xdeepfm
@@ -62,7 +63,7 @@ def serve(folder: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 def assert_same(folder: Path, model: keras.Model, inputs: Mapping[str, np.ndarray]) -> None:
     served = serve(folder, inputs)["output_0"]
-    np.testing.assert_allclose(served, model.predict(inputs, verbose=0), rtol=0, atol=1e-6)
+    assert_predicted(served, model.predict(inputs, verbose=0))
 
 
 BUILDERS: dict[str, Callable[[], keras.Model]] = {
@@ -95,7 +96,7 @@ def test_training_goes_on_after_an_export(tmp_path) -> None:
     trained(model, keys_of(64))
     second = export.saved_model(model, tmp_path)
     assert [first.name, second.name] == ["1", "2"]
-    np.testing.assert_allclose(serve(first, keys_of(64))["output_0"], before, rtol=0, atol=1e-6)
+    assert_predicted(serve(first, keys_of(64))["output_0"], before)
     assert_same(second, model, keys_of(64))
 
 
@@ -164,7 +165,7 @@ def test_a_length_that_is_known_only_when_served(tmp_path) -> None:
     for length in (1, 5):
         inputs = np.arange(2 * length).reshape(2, length)
         served = serve(folder, {"history": inputs})["output_0"]
-        np.testing.assert_allclose(served, model.predict(inputs, verbose=0), rtol=0, atol=1e-6)
+        assert_predicted(served, model.predict(inputs, verbose=0))
 
 
 def test_an_output_that_is_a_dict_keeps_its_names(tmp_path) -> None:
@@ -184,7 +185,7 @@ def test_inputs_in_a_list_are_served_by_name(tmp_path) -> None:
     inputs = {"user": np.array([[3], [4]]), "price": np.array([[0.5], [2.0]], np.float32)}
     served = serve(export.saved_model(model, tmp_path), inputs)["output_0"]
     expected = model.predict([inputs["price"], inputs["user"]], verbose=0)
-    np.testing.assert_allclose(served, expected, rtol=0, atol=1e-6)
+    assert_predicted(served, expected)
 
 
 class TwoTowers(keras.Model):
@@ -281,7 +282,7 @@ def test_layers_with_vocabularies_of_their_own(tmp_path) -> None:
     folder = export.saved_model(model, tmp_path)
     values = {"city": tf.constant([["Rome"], ["Bonn"]]), "user": tf.constant([[1], [2]], tf.int64)}
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](**values)["output_0"]
-    np.testing.assert_allclose(served, model(values, training=False), rtol=0, atol=1e-6)
+    assert_predicted(served, model(values, training=False))
 
 
 @pytest.fixture
@@ -388,7 +389,7 @@ def test_bags_are_served_as_their_components(kind, combiner, tmp_path) -> None:
             request[f"{name}_dense_shape"] = batch[name].dense_shape.numpy()
     served = serve(export.saved_model(model, tmp_path / "model"), request)["output_0"]
     wanted = model.predict_on_batch(batch)
-    np.testing.assert_allclose(served, wanted, rtol=0, atol=1e-6)
+    assert_predicted(served, wanted)
 
 
 def test_unseen_keys_have_decayed_in_the_exported_model_too(tmp_path) -> None:
