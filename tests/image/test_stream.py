@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from tests.image.containers import IMAGE, UID
+from tests.support.free_ports import two_free_ports
 from tests.support.roles.clusters import until
-from tests.support.stream.broker import ROOT, Broker, broker, two_free_ports
+from tests.support.stream.broker import ROOT, Broker, broker
 from tfhybrid.data import ClickLog, IdSpace
 
 __all__ = ["broker"]  # the fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support import hosts as several
 from tests.support.hosts import Hosts
 
-_STARTED_SECONDS = 30
+_STARTED_SECONDS = 120
 _CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost=h1({address})

@@ -39,7 +39,7 @@ class Slow(list):
 def slow(shard, steps):
     return Slow(dataset(shard, steps))
 """
-pytestmark = [pytest.mark.timeout(300), needs_hosts]
+pytestmark = needs_hosts
 
 
 class Place:

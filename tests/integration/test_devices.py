@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.integration.horovodrun import run
 
 
-@pytest.mark.timeout(300)
 def test_layers_on_two_devices_train_as_on_one() -> None:
     one, two = (run(2, "tests/integration/jobs/two_devices.py", k) for k in ("1", "2"))
     digests, same = (re.search(r"digests (.*)", output) for output in (one, two))

@@ -10,7 +10,6 @@ from tests.support.jobs.forked_job import forked_jobs
 
 SCRIPT = "tests/integration/jobs/differing.py"
 RANK = r"rank {} \(pid \d+ on [^)]+\)"
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FEATURES = ("user", "item", "hour")
 INT64 = np.iinfo(np.int64)
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def stock_python(tmp_path_factory) -> Path:

@@ -73,7 +73,7 @@ def test_a_killed_rank_is_named_and_ends_all_hosts(hosts, victim, options):
         for host in hosts.names:  # what the job before left has been removed
             assert hosts.stores(host) == {f"tfhybrid-{os.geteuid()}-killed-{victim}-0"}
         job.send(victim, signal.SIGKILL)
-        assert job.wait_for_ends(5) != 0
+        assert job.wait_for_ends(25) != 0
     assert f"{job.ranks[victim]} has died. So " in job.output, job.output
     deaths = set(re.findall(r"tfhybrid\.watch: (.+?) has died", job.output))
     assert deaths == {str(job.ranks[victim])}, job.output
@@ -143,7 +143,7 @@ def test_the_name_of_a_living_job_is_refused_with_its_processes(hosts):
         told = {rank for rank in job.ranks if str(rank) in output}
         assert told == set(job.ranks), output
         job.send(0, signal.SIGKILL)
-        job.wait_for_ends(5)
+        job.wait_for_ends(25)
 
 
 @pytest.mark.parametrize("way", ["exit", "raise"])

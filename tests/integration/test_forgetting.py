@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,14 @@ pytestmark = pytest.mark.timeout(600)
 def runs(tmp_path_factory) -> tuple[dict[int, dict], dict[int, dict]]:
     """What the ranks tell of a job that was killed and resumed, and of one that was not."""
     folder = tmp_path_factory.mktemp("ranks")
-    with forked_jobs(folder) as jobs:
+    # A directory of its own: any job that starts on this host removes the store of a dead one.
+    shm = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-")
+    with shm, forked_jobs(folder) as jobs:
+        env = {"TFHYBRID_SHM_DIR": shm.name}
 
         def run(directory: Path, die: str = "") -> dict[int, dict]:
-            job = jobs.start({"localhost": 2}, SCRIPT, str(directory), str(STEPS), *die.split())
+            arguments = (SCRIPT, str(directory), str(STEPS), *die.split())
+            job = jobs.start({"localhost": 2}, *arguments, env=env)
             if die:
                 job.wait()
                 return {}

@@ -18,7 +18,6 @@ NAMES = {
     "load": "Table.load",
     "broadcast": "callbacks.BroadcastVariables",
 }
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,11 @@ import pytest
 import yaml
 
 from benchmarks.storage.export import stock_environment
+from tests.support.free_ports import two_free_ports
 from tests.support.hosts import ACTIVE, ROOT
 from tests.support.roles.clusters import until
-from tests.support.stream.broker import two_free_ports
 from tfhybrid.monitoring.metrics import PREFIX
 
-pytestmark = pytest.mark.timeout(300)
 PROJECT = ROOT / "examples" / "project"
 ROWS = 40_000  # as the README has it
 STREAMED = 20_000

@@ -15,8 +15,6 @@ LINE = (
     rf"^\[1\]<stderr>:Rank 1 at \S*{SCRIPT}:\d+, raise ValueError.*: ValueError: wrong on purpose"
 )
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize(("failing", "traceback_of"), [(["0", "1"], 0), (["1"], 1)])
 def test_one_rank_prints_its_traceback(failing: list[str], traceback_of: int) -> None:

@@ -14,10 +14,7 @@ from tests.integration.conftest import needs_hosts
 from tests.support.hosts import Hosts
 from tests.support.jobs.host_job import HostJob
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    needs_hosts,
-]
+pytestmark = needs_hosts
 
 STARTING = "tests/integration/jobs/starting.py"
 

@@ -11,8 +11,6 @@ import pytest
 from tests.support.jobs.running_job import RunningJob
 from tfhybrid import checkpoint
 
-pytestmark = pytest.mark.timeout(300)  # jobs start one after the other
-
 
 @pytest.fixture
 def start_fitting(start_job, tmp_path):

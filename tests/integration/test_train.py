@@ -18,7 +18,6 @@ import yaml
 
 from tfhybrid import checkpoint
 
-pytestmark = pytest.mark.timeout(300)
 COMMANDS = Path(sys.executable).parent
 SAMPLES, BATCH, EPOCHS = 20_000, 64, 2
 

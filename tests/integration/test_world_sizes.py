@@ -18,7 +18,6 @@ def test_training_on_three_ranks_is_exact() -> None:
     assert len(re.findall(r"\d+ passed", output)) == 3
 
 
-@pytest.mark.timeout(300)
 def test_two_runs_of_a_job_give_the_same_bits(tmp_path) -> None:
     """Whatever Horovod is told, which is heeded; two ranks also whichever way they add up."""
     timeline = tmp_path / "timeline.json"

@@ -53,7 +53,7 @@ def test_keys_headers_and_values(broker: Broker, admin: AdminClient):
     producer.produce("headers", b"", key=b"user")
     producer.flush(30)
     queue = KafkaTopic(broker.servers, "headers").open(0)
-    records = [record for _, record in queue.read(0, wait_seconds=10).records]
+    records = [record for _, record in queue.read(0, wait_seconds=60).records]
     assert records == [Record(b'{"item": 1}'), Record(NO_ROWS), Record(b"")]
     with pytest.raises(StreamError, match="open for reading only"):
         queue.append([Record(b"{}")])
@@ -92,7 +92,7 @@ def test_the_end_is_before_an_open_transaction(broker: Broker, admin: AdminClien
         assert queue.end() == end - 2  # no row that could be leased
         ends(30)
         until(lambda end=end: queue.end() == end)
-    assert len(queue.read(0, wait_seconds=10).records) == 1
+    assert len(queue.read(0, wait_seconds=60).records) == 1
     queue.close()
 
 

@@ -165,7 +165,7 @@ def test_each_row_is_put_once_through_kills(
                 time.sleep(dice.random() * 0.05)
                 item = items[-1] + 4
                 # A transaction that is longer than the lag may not commit.
-                if dice.random() < 0.2 or time.monotonic() > begun + 0.5:
+                if dice.random() < 0.2 or time.monotonic() > begun + 0.15:
                     connection.rollback()
                     continue
                 connection.commit()

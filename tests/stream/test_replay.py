@@ -46,7 +46,6 @@ def _log(path: Path) -> Path:
     return path
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("push", ["deltas", "gradients"])
 def test_the_replay_of_a_run(push: str, tmp_path: Path, shm_directory: Path):
     config = _config(tmp_path, shm_directory, push)

@@ -25,7 +25,7 @@ ACTIVE = {
     "PYTHONPATH": str(ROOT),
 }
 SSHD = "/usr/sbin/sshd"
-_STARTED_SECONDS = 20
+_STARTED_SECONDS = 60
 _OWN_MOUNTS = ("unshare", "--mount", "--uts", "bash", "-c")
 
 
@@ -49,7 +49,8 @@ class Hosts:
     def __init__(self, count: int, folder: Path) -> None:
         self._id = f"t{secrets.token_hex(3)}"
         self._folder = folder
-        self._net = secrets.randbelow(250) + 1
+        # Of 16,384, so that two runs at a time have different ones.
+        self._net = f"10.{64 + secrets.randbelow(64)}.{secrets.randbelow(256)}"
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self._sshds: dict[str, subprocess.Popen[bytes]] = {}
         self._cut: set[str] = set()
@@ -67,12 +68,12 @@ class Hosts:
 
     def address(self, name: str) -> str:
         """Returns a host's address."""
-        return f"10.77.{self._net}.{self.names.index(name) + 1}"
+        return f"{self._net}.{self.names.index(name) + 1}"
 
     @property
     def gateway(self) -> str:
         """The address of this machine, as hosts see it."""
-        return f"10.77.{self._net}.254"
+        return f"{self._net}.254"
 
     @property
     def key(self) -> Path:
@@ -218,7 +219,7 @@ class Hosts:
 
     def _make_bridge(self) -> None:
         _run("ip", "link", "add", self._id, "type", "bridge")
-        _run("ip", "addr", "add", f"10.77.{self._net}.254/24", "dev", self._id)
+        _run("ip", "addr", "add", f"{self._net}.254/24", "dev", self._id)
         _run("ip", "link", "set", self._id, "up")
 
     def _make(self, name: str) -> None:

@@ -34,7 +34,7 @@ class Lifelines:
     def __init__(self, links: Mapping[socket.socket, str], silence: float) -> None:
         self._silence = silence
         self._links: dict[socket.socket, str] = {}
-        self._received: dict[socket.socket, bytes] = {}
+        self._received: dict[socket.socket, bytearray] = {}
         self._unsent: dict[socket.socket, bytes] = {}
         self._notes: list[tuple[str, str]] = []
         self._past_news = b""
@@ -51,7 +51,7 @@ class Lifelines:
         """
         link.setblocking(False)
         self._links[link] = peer
-        self._received[link] = b""
+        self._received[link] = bytearray()
         self._unsent[link] = self._past_news
         self._selector.register(link, selectors.EVENT_READ, link)
         self._send()
@@ -132,10 +132,13 @@ class Lifelines:
             )
         if not data:
             return f"{peer} has died"
-        self._received[link] += data
-        while b"\n" in self._received[link]:
-            line, _, self._received[link] = self._received[link].partition(b"\n")
-            text = line.decode(errors="replace")
+        received = self._received[link]
+        searched = len(received)  # a long note comes in pieces
+        received += data
+        while (end := received.find(b"\n", searched)) >= 0:
+            text = received[:end].decode(errors="replace")
+            del received[: end + 1]
+            searched = 0
             if not text.startswith(_NOTE):
                 return text
             self._notes.append((peer, text))

@@ -59,7 +59,7 @@ random = np.random.default_rng(tfhybrid.rank())
 for number in range(STEPS):
     differs = last and number == DIFFERS_AT
     if differs and way == "late":
-        threading.Event().wait(LOGGED_SECONDS + 2)
+        threading.Event().wait(LOGGED_SECONDS + 6)  # and before it is logged again
     step(
         tf.constant(random.integers(0, 9, (8, 1))),
         1 if differs and way in ("optimizer", "first-step") else 0,

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.free_ports import two_free_ports
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.cluster.node_options import read_token
@@ -47,14 +47,10 @@ def certified(files: TlsFiles) -> Iterator[None]:
 
 def write_cluster(folder: Path, embedding: int, more: str = "", shards: int = 0) -> Cluster:
     """Writes a cluster file with ports that are free, and reads it; a shard per node by default."""
-    ports = []
-    with contextlib.ExitStack() as held:
-        for _ in range(2):
-            probe = held.enter_context(socket.create_server(("127.0.0.1", 0)))
-            ports.append(probe.getsockname()[1])
+    port = two_free_ports()
     path = folder / "cluster.yaml"
     path.write_text(
-        f"port: {ports[0]}\nstatus_port: {ports[1]}\n"
+        f"port: {port}\nstatus_port: {port + 1}\n"
         f"roles:\n  embedding: {{count: {embedding}, shards: {shards or embedding}}}\n{more}"
     )
     return Cluster.read(path)
@@ -64,7 +60,7 @@ def pid_of(cluster: Cluster, name: str) -> int | None:
     return json.loads((cluster.directory / "processes.json").read_text())[name]["pid"]
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Waits for a condition; a metadata node that is not back yet is waited for, too."""
     deadline = time.monotonic() + seconds
     while True:

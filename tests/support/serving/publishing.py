@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from tests.support.free_ports import two_free_ports
 from tests.support.reference.asynchronous import Replay
-from tests.support.stream.broker import two_free_ports
 from tests.support.stream.model_updates import DELTAS, DENSE, begun_model, lease_update
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.free_ports import two_free_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,21 +55,3 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.stop()
-
-
-def two_free_ports() -> int:
-    """Returns a free port behind which lies another one: Kafka's controller wants it.
-
-    They lie below those that connections get, so that a broker that was killed finds them free.
-    """
-    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    dice = random.SystemRandom()
-    while True:
-        port = dice.randrange(10_000, below - 1)
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", port))
-                other.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port

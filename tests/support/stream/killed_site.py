@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.stream.broker import ROOT, Broker, two_free_ports
+from tests.support.free_ports import two_free_ports
+from tests.support.stream.broker import ROOT, Broker
 from tests.support.stream.counting_trainer import SPEC, trains_line
 from tests.support.stream.recovery_times import RecoveryTimes
 from tests.support.stream.stream_file import write_stream

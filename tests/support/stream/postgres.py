@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stream.broker import ROOT, two_free_ports
+from tests.support.free_ports import two_free_ports
+from tests.support.stream.broker import ROOT
 
 
 class Postgres:

@@ -17,7 +17,7 @@ def read_all(queue: Queue, offset: int = 0, most: int = 1000) -> list[Record]:
     found: list[Record] = []
     end = queue.end()
     while offset < end:
-        piece = queue.read(offset, max_records=most, wait_seconds=5)
+        piece = queue.read(offset, max_records=most, wait_seconds=60)
         assert piece.next_offset > offset
         found += (record for _, record in piece.records)
         offset = piece.next_offset
@@ -33,9 +33,9 @@ def check_order_and_offsets(queue: Queue) -> None:
     assert ends == sorted(ends)
     for most in (1, 7, 1000):
         assert read_all(queue, most=most) == records
-    stored = queue.read(0, wait_seconds=5).records
+    stored = queue.read(0, wait_seconds=60).records
     for i in (29, 0, 17, 18, 3):
-        assert queue.read(stored[i].offset, max_records=1, wait_seconds=5).records == (stored[i],)
+        assert queue.read(stored[i].offset, max_records=1, wait_seconds=60).records == (stored[i],)
 
 
 def check_the_end(queue: Queue) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.stream.broker import two_free_ports
+from tests.support.free_ports import two_free_ports
 
 
 def write_stream(

@@ -89,8 +89,10 @@ def test_a_node_that_stands_still_holds_up_no_more_than_credits(
             threading.Timer(3.0, resume, (pid,)).start()
 
     links: list[NodeLinks] = []
-    time.sleep(TOLD_SECONDS)
-    before = sent(cluster)
+    before = -1.0
+    while (told := sent(cluster)) != before:  # until it stays
+        before = told
+        time.sleep(TOLD_SECONDS)
     with connected(cluster, tmp_path, 1, f"still-{delivery}", links=links) as engines:
         train_fed(engines[0], links[0], wanted(delivery), EPOCHS, stop)
         found = rows_of(engines[0], 1)

@@ -143,7 +143,6 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_its_code_runs(page, tmp_path, python):
     blocks = BLOCK.findall(page.read_text())

@@ -26,7 +26,6 @@ def assert_close_to_the_best(last_line: str) -> None:
     assert 0.95 < (float(reached) - 0.5) / (float(best) - 0.5) < 1.02
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("example", ["train_from_files.py", "training_loop.py"])
 def test_it_reaches_what_it_can(example, tmp_path, python):
     run = python.run(str(EXAMPLES / example), cwd=tmp_path)
@@ -34,7 +33,6 @@ def test_it_reaches_what_it_can(example, tmp_path, python):
     assert_close_to_the_best(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.timeout(300)
 def test_the_quick_start_prints_what_it_says(tmp_path, python):
     (block,) = re.findall(r"```python\n(.*?)```", QUICK_START.read_text(), re.DOTALL)
     (tmp_path / "train.py").write_text(block)
@@ -48,7 +46,6 @@ def test_the_quick_start_prints_what_it_says(tmp_path, python):
     assert (tmp_path / "exported" / "click_model" / "1").is_dir()
 
 
-@pytest.mark.timeout(300)
 def test_the_job_that_may_be_killed_resumes(tmp_path, python):
     for trained in ([0, 1], []):  # all epochs, and then none
         run = python.run(str(EXAMPLES / "restartable.py"), str(tmp_path / "saved"), cwd=tmp_path)
@@ -58,7 +55,6 @@ def test_the_job_that_may_be_killed_resumes(tmp_path, python):
         assert_close_to_the_best(last_line)
 
 
-@pytest.mark.timeout(300)
 def test_demo_compares_its_auc_and_its_memory_and_says_what_to_do_next(tmp_path, python):
     rows, next_run = 200_000, "Run next:  tfhybrid train demo-output/model.yaml"
     run = python.run(str(EXAMPLES / "demo.py"), "--epochs", "3", "--rows", str(rows), cwd=tmp_path)
@@ -88,7 +84,6 @@ def test_demo_compares_its_auc_and_its_memory_and_says_what_to_do_next(tmp_path,
     assert "exported demo-output/exported/1" in after.stdout
 
 
-@pytest.mark.timeout(180)
 def test_online_training_learns_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     online = importlib.import_module("online")

@@ -22,7 +22,6 @@ assert not any(map(importlib.util.find_spec, ("tfhybrid", "horovod")))
 PROGRAMS = dict(PROGRAM.findall(PAGE.read_text()))
 
 
-@pytest.mark.timeout(300)
 def test_a_newcomer_gets_from_the_file_to_predictions(python, tmp_path):
     *programs, last = [name for name in PROGRAMS if "films" not in name]
     assert last == "predict.py"
@@ -42,7 +41,6 @@ def test_a_newcomer_gets_from_the_file_to_predictions(python, tmp_path):
     assert new == pytest.approx(0.937, abs=0.1)
 
 
-@pytest.mark.timeout(300)
 def test_a_column_of_lists_gets_from_the_file_to_predictions(python, tmp_path):
     *programs, last = [name for name in PROGRAMS if "films" in name]
     assert last == "predict_films.py"

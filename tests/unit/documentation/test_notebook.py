@@ -6,13 +6,11 @@ import copy
 from pathlib import Path
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).resolve().parents[3] / "examples" / "notebook.ipynb"
 
 
-@pytest.mark.timeout(300)
 def test_every_cell_runs_twice(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)

@@ -79,7 +79,6 @@ def test_the_example_of_features_is_good(tmp_path: Path, monkeypatch) -> None:
     assert checked.exit_code == 0, checked.output
 
 
-@pytest.mark.timeout(180)
 def test_the_example_trains_on_the_days_that_the_page_makes(example, tmp_path, python) -> None:
     program = re.search(r"```python\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]
     (tmp_path / "make_days.py").write_text(program)

@@ -24,7 +24,7 @@ from tfhybrid.job.rank_identity import RankIdentity
 from tfhybrid.job.watch import Watch
 from tfhybrid.rpc.listener import listen
 
-SECONDS = 30
+SECONDS = 120  # the first process of a worker imports TensorFlow
 HOST = socket.gethostname()
 
 

@@ -21,7 +21,7 @@ from tfhybrid.core.meetings import Meeting
 from tfhybrid.job.lifelines import LEFT
 from tfhybrid.job.waits import HEARD
 
-SECONDS = 30
+SECONDS = 120  # the first process of a worker imports TensorFlow
 
 
 class Ranks:

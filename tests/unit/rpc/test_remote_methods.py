@@ -243,7 +243,7 @@ def test_an_interrupted_call_closes_its_connection() -> None:
     with connected(served(service)) as caller:
         assert caller.call(Service.number, 5) == 5
         with pytest.raises(InterruptedCallError), interrupted_after(0.1):
-            caller.call(Service.number, 6, slow=0.5)
+            caller.call(Service.number, 6, slow=2.0)
         assert caller.is_closed
         with pytest.raises(LostError, match="was closed at this end"):
             caller.call(Service.number, 7)
@@ -251,7 +251,7 @@ def test_an_interrupted_call_closes_its_connection() -> None:
 
 def test_an_interrupted_call_to_several_closes_those_that_wait() -> None:
     with connected(served(Service())) as first, connected(served(Service())) as second:
-        slow = call_to(Service.number, 1, slow=0.5)
+        slow = call_to(Service.number, 1, slow=2.0)
         with pytest.raises(InterruptedCallError), interrupted_after(0.1):
             ask_each([(first, slow), (second, slow)])
         assert first.is_closed
@@ -282,7 +282,7 @@ def server() -> Iterator[Server]:
 def test_a_reader_in_a_notebook_is_never_given_the_answer_before(server: Server) -> None:
     remote = Remote(server.address, "token", "notebook", "service")
     with pytest.raises(InterruptedCallError), interrupted_after(0.2):
-        remote.call(Service.number, 5, slow=0.5)
+        remote.call(Service.number, 5, slow=2.0)
     assert [remote.call(Service.number, key) for key in (7, 8, 9)] == [7, 8, 9]
     remote.close()
 

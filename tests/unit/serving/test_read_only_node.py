@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.free_ports import two_free_ports
 from tests.support.serving.publishing import KEYS, Site, wide_update
-from tests.support.stream.broker import two_free_ports
 from tests.support.stream.model_updates import DELTAS, lease_update
 from tfhybrid.errors import ConfigError, DataError, PublicationError
 from tfhybrid.monitoring.metrics import from_dict

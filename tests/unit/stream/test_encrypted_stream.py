@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.support.certificates.authority import Authority
+from tests.support.free_ports import two_free_ports
 from tests.support.roles.clusters import certified, until
-from tests.support.stream.broker import ROOT, two_free_ports
+from tests.support.stream.broker import ROOT
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import StreamError
 from tfhybrid.rpc.handshake import Handshake, Purpose
@@ -96,7 +97,7 @@ def test_all_of_a_stream_goes_through_tls(stream: Stream, tmp_path: Path, files:
     os.kill(int(relay), signal.SIGKILL)
     until(lambda: running.processes()["sync"]["pid"] not in (pid, None))
     running.feed(range(50, 100))
-    until(lambda: bool(running.counts(100).sum() == 100), seconds=40)
+    until(lambda: bool(running.counts(100).sum() == 100), seconds=120)
     np.testing.assert_array_equal(running.counts(100), np.ones(100))
 
 

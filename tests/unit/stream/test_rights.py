@@ -17,6 +17,7 @@ from tests.support.stream.broker import ROOT
 from tests.support.stream.counting_trainer import SPEC
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid._remote import remote_methods
+from tfhybrid.cli.stream import stream_top
 from tfhybrid.cli.stream.stream_top import Processes
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.rpc.tokens import RIGHTS
@@ -72,7 +73,9 @@ def refused(right: str, call: str, token: str) -> AbstractContextManager[object]
     )
 
 
-def test_a_token_opens_what_it_has_the_right_to(running: Running, tmp_path: Path) -> None:
+def test_a_token_opens_what_it_has_the_right_to(
+    running: Running, tmp_path: Path, monkeypatch
+) -> None:
     until((tmp_path / "train").exists)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"item": 0, "medium": "video"}\n{"item": 1, "medium": "video"}\n')
@@ -81,6 +84,7 @@ def test_a_token_opens_what_it_has_the_right_to(running: Running, tmp_path: Path
     until(lambda: bool(running.counts(2).sum() == 2))  # the trainer has the token to train
 
     reads, trains = (StreamSettings.read(tmp_path / f"{right}.yaml") for right in RIGHTS[:-1])
+    monkeypatch.setattr(stream_top, "_PATIENCE_SECONDS", 30.0)  # the machine may be busy
     assert Processes(reads, []).answers().silent == []
     model = reads.remote_model("ads", "a frontend")
     np.testing.assert_array_equal(model.read({"item": np.arange(2)})[0]["item"], np.ones((2, 1)))

@@ -80,7 +80,7 @@ def test_it_stops_starts_again_and_bears_kills(
     for name in ("sync", "counting-0"):
         os.kill(started[1].processes()[name]["pid"], signal.SIGKILL)
     started[1].feed(range(200, 300))
-    until(lambda: bool(started[1].counts(300).sum() == 300), seconds=40)
+    until(lambda: bool(started[1].counts(300).sum() == 300), seconds=120)
     np.testing.assert_array_equal(started[1].counts(300), np.ones(300))
     starts = {name: its["starts"] for name, its in started[1].processes().items()}
     assert starts == {"sync": 2, "provider": 1, "counting-0": 2, "counting-1": 1}
@@ -107,7 +107,7 @@ def test_a_provider_whose_leases_are_over_ends_and_is_started_again(
     settings = counted.settings
     settings.remote_model("ads", "a second provider").begin("video", QueuePosition(0, 0))
     counted.feed(range(20, 40))
-    until(lambda: bool(counted.counts(40).sum() == 40), seconds=40)
+    until(lambda: bool(counted.counts(40).sum() == 40), seconds=120)
     assert counted.processes()["provider"]["starts"] == 2
     log = (tmp_path / "stream/processes/provider.log").read_text()
     assert "Queue video has a newer provider" in log

@@ -69,9 +69,9 @@ def test_rows_of_a_stopped_trainer_go_to_another_and_count_once(running: Running
     until(lambda: bool(running.counts(50).sum() == 50))
     with stopped(running, "counting-0"):  # maybe with a lease
         running.feed(range(50, 150))
-        until(lambda: bool(running.counts(150).sum() == 150), seconds=40)
+        until(lambda: bool(running.counts(150).sum() == 150), seconds=120)
     running.feed(range(150, 200))
-    until(lambda: bool(running.counts(200).sum() == 200), seconds=40)
+    until(lambda: bool(running.counts(200).sum() == 200), seconds=120)
     assert set(running.counts(200)) == {1.0}
     (account,) = running.stop()[-1]["audit"]
     assert (account["trained"], account["missing"]) == (200, 0)

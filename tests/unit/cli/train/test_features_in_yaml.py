@@ -63,7 +63,6 @@ def training(settings: dict[str, Any], tmp_path: Path, *, trial: bool = False) -
     return Training(SettingsFile(path), trial=trial)
 
 
-@pytest.mark.timeout(300)  # it exports
 def test_a_model_of_features_is_trained_and_served(settings, tmp_path) -> None:
     job = training(settings, tmp_path)
     result = job.run()

@@ -23,7 +23,7 @@ NO_ROWS = {"item": np.zeros((0, 2), np.float32)}
 
 @pytest.fixture
 def site(tmp_path: Path, shm_directory: Path) -> Iterator[Site]:
-    site = Site(tmp_path, shm_directory, expires_seconds=3.0)
+    site = Site(tmp_path, shm_directory, expires_seconds=6.0)
     yield site
     site.close()
 
@@ -35,14 +35,14 @@ def test_a_lease_that_takes_longer_than_its_lifetime_is_renewed(site: Site):
     begun = time.monotonic()
     for batch in range(8):
         assert leases.batch().num_rows == 8
-        time.sleep(0.5)  # 4 s for a lease of 3 s
+        time.sleep(1.0)  # 8 s for a lease of 6 s
         assert leases.trained() == (batch == 7)
         # Another trainer gets nothing: these rows are still leased.
         other = tfhybrid.stream.Leases(
             site.config, model="ads", batch_size=8, trainer="other", wait=False
         )
         assert other.batch() is None
-    assert time.monotonic() - begun > 3.0
+    assert time.monotonic() - begun > 6.0
     keys = {"item": np.arange(3)}
     assert leases.send(keys, {"item": np.ones((3, 2), np.float32)}, None)
     assert leases.refused == 0
