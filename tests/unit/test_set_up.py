@@ -91,7 +91,7 @@ def test_horovod_is_not_built_for_gpus_where_it_could_not_be_loaded(tmp_path) ->
     (fake / "libtensorflow_framework.so.2").write_text("no symbols")
     run = subprocess.run(
         [ROOT / "scripts" / "horovod"],
-        env={**os.environ, "HOROVOD_GPU_OPERATIONS": "NCCL", "PYTHONPATH": str(tmp_path)},
+        env={**IN_ENVIRONMENT, "HOROVOD_GPU_OPERATIONS": "NCCL", "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
