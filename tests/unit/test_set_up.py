@@ -30,6 +30,7 @@ def pins_for(release: str) -> dict[str, str]:
 
 DEFAULT = "2.20.0"
 PINNED = (DEFAULT, "2.16.2")
+MINORS = [11, 12, 13]  # the x of each Python 3.x
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def pins() -> dict[str, str]:
     return pins_for("2.16.2")
 
 
-@pytest.mark.parametrize("minor", [11, 12, 13])
+@pytest.mark.parametrize("minor", MINORS)
 def test_each_python_has_the_default_and_pip_reads_the_same_pins(minor: int) -> None:
     assert answer("default_release").split() == [DEFAULT]
     by_pip: dict[str, str] = {}
@@ -247,6 +248,20 @@ def test_every_package_has_a_hash_and_only_such_are_installed(release: str) -> N
     unknown = with_hashes("echo left-pad==1.0")
     assert unknown.returncode == 1
     assert "requirements/hashes.txt has no left-pad==1.0: run scripts/hashes" in unknown.stderr
+
+
+def test_a_package_with_wheels_for_each_python_has_the_hashes_of_all() -> None:
+    """One hash is that of a wheel for every Python, or of a source distribution."""
+    hashes = {
+        normalized(line.split()[0]): line.count("--hash=")
+        for line in (ROOT / "requirements" / "hashes.txt").read_text().splitlines()[1:]
+    }
+    counts = {
+        name: hashes[normalized(f"{name}=={version}")]
+        for name, version in pins_for(DEFAULT).items()
+    }
+    assert counts.pop("pyzmq") == 2  # for Python 3.11, and for all newer ones
+    assert {name: count for name, count in counts.items() if count not in (1, len(MINORS))} == {}
 
 
 def test_pip_refuses_a_package_of_another_hash(tmp_path: Path) -> None:
