@@ -126,6 +126,7 @@ def test_a_rank_that_comes_late_hears_why_the_job_ends(start):
     first, second = start(0, 1, of=3)
     first.send(signal.SIGSTOP)
     second.send(signal.SIGKILL)
+    second.process.join()
     (third,) = start(2, of=3)
     first.send(signal.SIGCONT)  # the news is there before the third rank has been let in
     assert first.end() == (
