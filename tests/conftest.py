@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ def pytest_collection_finish() -> None:
 def seeded() -> None:
     """Draws of Keras, NumPy and `random` that are the same in each run, so that a failure is, too.
 
-    Imports nothing: tests without Keras stay quick.
+    Ranks draw otherwise than each other. Imports nothing: tests without Keras stay quick.
     """
     if keras := sys.modules.get("keras"):
-        keras.utils.set_random_seed(1)
+        keras.utils.set_random_seed(1 + int(os.environ.get("HOROVOD_RANK", "0")))
 
 
 @pytest.fixture
