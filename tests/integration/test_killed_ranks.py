@@ -8,14 +8,14 @@ import pytest
 def test_killed_rank_ends_the_job(start_job):
     job = start_job(2, "victim")
     job.kill(1)
-    assert job.wait(60) != 0
+    assert job.wait(10) != 0
 
 
 def test_store_of_a_job_killed_whole_is_reclaimed_by_the_next(start_job, shm_directory):
     job = start_job(2, "victim")
     job.kill(1)
     job.kill(0)
-    assert job.wait(60) != 0
+    assert job.wait(10) != 0
     assert list(shm_directory.glob("tfhybrid-*-victim"))
 
     following = start_job(1, "next")
