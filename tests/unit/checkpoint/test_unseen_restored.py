@@ -28,31 +28,38 @@ def started(unseen: str | None) -> keras.Model:
     return model
 
 
-def saved(directory: Path, unseen: str | None) -> dict:
-    """Returns the table's entry in the manifest of a checkpoint of a model with that setting."""
-    model = started(unseen)
-    model.fit({"item": np.arange(4)[:, np.newaxis]}, np.ones((4, 3)), verbose=0)
-    checkpoint.save(model, directory, Position(0, 1))
-    tfhybrid.shutdown()
-    keras.backend.clear_session()
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Path]:
+    """Checkpoints of models with each setting, by setting."""
+    folders = {}
+    for unseen in (None, "initial", "zeros"):
+        folders[unseen] = tmp_path_factory.mktemp("checkpoints")
+        model = started(unseen)
+        model.fit({"item": np.arange(4)[:, np.newaxis]}, np.ones((4, 3)), verbose=0)
+        checkpoint.save(model, folders[unseen], Position(0, 1))
+        tfhybrid.shutdown()
+        keras.backend.clear_session()
+    return folders
+
+
+def entry_of(directory: Path) -> dict:
+    """Returns the table's entry in the manifest of a checkpoint."""
     (step,) = checkpoint.steps(directory)
-    return json.loads((Path(folder_of(directory, step)) / "manifest.json").read_text())["tables"][
-        "items"
-    ]
+    manifest = Path(folder_of(directory, step)) / "manifest.json"
+    return json.loads(manifest.read_text())["tables"]["items"]
 
 
 @pytest.mark.parametrize("then", [None, "initial", "zeros"])
 @pytest.mark.parametrize("now", [None, "initial", "zeros"])
 def test_a_table_reads_what_it_read_unless_its_settings_say_otherwise(
-    tmp_path: Path, caplog, then: str | None, now: str | None
+    saved: dict[str | None, Path], caplog, then: str | None, now: str | None
 ) -> None:
     """Files have the field only for zeros: those of older versions have none."""
-    entry = saved(tmp_path, then)
-    assert entry.get("unseen") == (None if then == "initial" else "zeros")
+    assert entry_of(saved[then]).get("unseen") == (None if then == "initial" else "zeros")
     model = started(now)
     (table,) = model.layers[1].tables.values()
     with caplog.at_level(logging.INFO, "tfhybrid.store"):
-        checkpoint.restore(model, tmp_path)
+        checkpoint.restore(model, saved[then])
     expected = now or then or "zeros"
     assert table.unseen == expected
     found = model.predict({"item": NEW}, verbose=0)

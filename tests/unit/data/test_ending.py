@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXITS = int(os.environ.get("TFHYBRID_EXITS", "1"))  # of each kind
-pytestmark = pytest.mark.timeout(300 + 60 * EXITS)
+SECONDS = 60  # a process that takes longer hangs
+pytestmark = pytest.mark.timeout(600 + 120 * EXITS)
 # A generator that never ends, and Ctrl-C while the process waits for it at its end.
 INTERRUPTED = """
 import os, signal, threading, time
@@ -40,36 +41,44 @@ print("called", flush=True)
 STATUSES = {"alive": "0", "midst": "0", "exit": "3", "raise": "1", "interrupt": "-2"}
 
 
-def ends_of(names: list[str], count: int = 1, seconds: float = 60) -> dict[str, dict[str, int]]:
+# In "counted", "slow" and "stream" a thread of TensorFlow is almost always within Python.
+GENERATED = {
+    f"{kind}:{way}": status
+    for kind in ("counted", "slow", "stream", "announced")
+    for way, status in STATUSES.items()
+}
+# With an iterator that is alive, in the midst of an epoch, and after an error.
+READ = {
+    name: status
+    for reader in ("csv", "parquet", "tfrecord", "libfm", "criteo")
+    for name, status in (
+        (f"{reader}:alive", "0"),
+        (f"{reader}:midst", "0"),
+        (f"bad-{reader}:midst", "1"),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def ends() -> dict[str, dict[str, int]]:
     """How often the processes of each kind and way ended with which status."""
     script = str(Path(__file__).with_name("exiting.py"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, script, str(seconds), str(count), *names]
+    command = [sys.executable, script, str(SECONDS), str(EXITS), *GENERATED, *READ]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# In "counted", "slow" and "stream" a thread of TensorFlow is almost always within Python.
-@pytest.mark.parametrize("kind", ["counted", "slow", "stream", "announced"])
-def test_a_process_ends_in_every_way_while_a_generator_is_called(kind):
-    names = [f"{kind}:{way}" for way in STATUSES]
-    assert ends_of(names) == {f"{kind}:{way}": {status: 1} for way, status in STATUSES.items()}
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_process_ends_in_every_way_while_a_generator_is_called(ends, name):
+    assert ends[name] == {GENERATED[name]: EXITS}
 
 
-def test_a_process_ends_behind_every_reader():
-    """With an iterator that is alive, in the midst of an epoch, and after an error."""
-    ends = {
-        name: status
-        for reader in ("csv", "parquet", "tfrecord", "libfm", "criteo")
-        for name, status in (
-            (f"{reader}:alive", "0"),
-            (f"{reader}:midst", "0"),
-            (f"bad-{reader}:midst", "1"),
-        )
-    }
-    assert ends_of([*ends], EXITS) == {name: {status: EXITS} for name, status in ends.items()}
+@pytest.mark.parametrize("name", READ)
+def test_a_process_ends_behind_every_reader(ends, name):
+    assert ends[name] == {READ[name]: EXITS}
 
 
 def stores_in(directory: Path) -> list[Path]:
