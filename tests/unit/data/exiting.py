@@ -6,6 +6,7 @@ line per kind says which exit statuses the children had; `hung` are those that d
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -172,6 +173,7 @@ if os.fork() == 0:  # in a child: TensorFlow's threads do not survive a fork
     write_files(folder)
     os._exit(0)
 os.wait()
+gc.freeze()  # at its end, no child looks through the objects of TensorFlow
 every: dict[str, Counter[str]] = {}
 for name in names:
     for _ in range(count):
