@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-VERSION = "0.28.1+tfhybrid.1"
+VERSION = "0.28.1+tfhybrid.2"
 INSTALL = (
     "pip install 'tfhybrid[horovod]' --find-links and the folder of tfhybrid's wheels, "
     "or scripts/horovod in tfhybrid's source tree, which compiles it for this TensorFlow"

@@ -138,7 +138,9 @@ def test_an_owner_that_is_slow_to_connect_answers_what_was_announced(hosts) -> N
     assert output.count("trained 400 rows") == 2, output
 
 
-@pytest.mark.parametrize(("count", "memory"), [(2, "64m"), (4, "29m")])
+@pytest.mark.parametrize(
+    ("count", "memory"), [(2, "64m"), pytest.param(4, "29m", marks=pytest.mark.weekly)]
+)
 def test_the_example_of_a_table_larger_than_a_host(count: int, memory: str) -> None:
     """Of 88 MB: 1.4 and 3 times what a host may hold."""
     example = several.ROOT / "examples/larger_than_a_host.py"

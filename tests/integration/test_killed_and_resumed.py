@@ -7,11 +7,13 @@ import math
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.horovodrun import finished
+from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
 from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 
@@ -26,56 +28,70 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+    with forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
+        yield made
+
+
 def run(
-    ranks: int, shm: Path, *arguments: object, memory: bool = False, job: str = "resumed.py"
-) -> tuple[int, str]:
-    """Runs a job and returns its status and output."""
+    jobs: ForkedJobs,
+    ranks: int,
+    shm: Path,
+    *arguments: object,
+    memory: bool = False,
+    job: str = "resumed.py",
+) -> tuple[bool, str]:
+    """Runs a job; returns whether all ranks came to its end, and their output."""
     environment = {"TFHYBRID_SHM_DIR": str(shm)}
     if memory:
         environment["TFHYBRID_TEST_MEMORY"] = "1"
-    result = finished(ranks, str(JOBS / job), *map(str, arguments), env=environment)
-    return result.returncode, result.stdout
+    command = (str(JOBS / job), *map(str, arguments))
+    started = jobs.start({"localhost": ranks}, *command, env=environment)
+    return not any(started.wait()), started.output
 
 
 @pytest.mark.parametrize(
     ("ranks", "memory"), [(1, False), (2, False), (2, True)], ids=["one", "two", "memory"]
 )
-def test_killed_at_random_steps(ranks, memory, tmp_path, shm_directory):
+def test_killed_at_random_steps(jobs, ranks, memory, tmp_path, shm_directory):
     whole, result, folder = tmp_path / "whole.json", tmp_path / "killed.json", tmp_path / "saved"
-    status, output = run(ranks, shm_directory, tmp_path / "undisturbed", whole, 32)
-    assert status == 0, output
+    ended, output = run(jobs, ranks, shm_directory, tmp_path / "undisturbed", whole, 32)
+    assert ended, output
     draw = random.Random(ranks)
     done = 0
     for _ in range(KILLS):
         at = done + draw.randint(1, 3 * SAVE_FREQ if KILLS < 10 else SAVE_FREQ + 1)
-        status, output = run(ranks, shm_directory, folder, result, 32, at, memory=memory)
-        assert status != 0, output
+        ended, output = run(jobs, ranks, shm_directory, folder, result, 32, at, memory=memory)
+        assert not ended, output
         assert not result.exists()
         assert done == 0 or ("Resumed from memory" if memory else "Restored") in output
         # From a checkpoint, the steps since then are trained again.
         done = at if memory else max(checkpoint.steps(folder), default=0)
-    status, output = run(ranks, shm_directory, folder, result, 32, memory=memory)
-    assert status == 0, output
+    ended, output = run(jobs, ranks, shm_directory, folder, result, 32, memory=memory)
+    assert ended, output
     assert json.loads(result.read_text()) == json.loads(whole.read_text())
 
 
 def test_another_number_of_ranks_and_another_batch_go_on_at_the_next_sample(
     tmp_path, shm_directory
 ):
+    """Under horovodrun itself."""
     result, folder = tmp_path / "end.json", tmp_path / "saved"
-    status, output = run(2, shm_directory, folder, result, 32, 24)
-    assert status != 0, output
+    script, environment = str(JOBS / "resumed.py"), {"TFHYBRID_SHM_DIR": str(shm_directory)}
+    killed = finished(2, script, str(folder), str(result), "32", "24", env=environment)
+    assert killed.returncode != 0, killed.stdout
     done = max(checkpoint.steps(folder))  # in the first epoch, of 1,000 samples
-    status, output = run(1, shm_directory, folder, result, 50)
-    assert status == 0, output
-    assert "batch_size was 16, and is 50, ranks was 2, and is 1" in output
+    resumed = finished(1, script, str(folder), str(result), "50", env=environment)
+    assert resumed.returncode == 0, resumed.stdout
+    assert "batch_size was 16, and is 50, ranks was 2, and is 1" in resumed.stdout
     left = 1000 - 32 * done
     assert json.loads(result.read_text())["step"] == done + math.ceil(left / 50) + 2 * 20
 
 
 @pytest.mark.parametrize(("ranks", "then"), [(3, 3), (1, 2)])
 def test_every_row_is_trained_or_told_although_the_job_is_killed(
-    ranks: int, then: int, tmp_path: Path, shm_directory: Path
+    jobs: ForkedJobs, ranks: int, then: int, tmp_path: Path, shm_directory: Path
 ) -> None:
     """The rows in the files are those that were trained, on all ranks, and those that were told."""
     bad, told, first = {*range(0, 130, 11)}, set(), 0
@@ -84,10 +100,10 @@ def test_every_row_is_trained_or_told_although_the_job_is_killed(
         lines = "".join(f"{row % 2},{user}\n" for row, user in enumerate(users))
         (tmp_path / f"{number}.csv").write_text(f"label,user\n{lines}")
         first += rows
-    status, output = run(ranks, shm_directory, tmp_path, 16, job="skipping.py")
-    assert status != 0, output
-    status, output = run(then, shm_directory, tmp_path, job="skipping.py")
-    assert status == 0, output
+    ended, output = run(jobs, ranks, shm_directory, tmp_path, 16, job="skipping.py")
+    assert not ended, output
+    ended, output = run(jobs, then, shm_directory, tmp_path, job="skipping.py")
+    assert ended, output
     updates = json.loads((tmp_path / "updates.json").read_text())
     assert updates == {str(row): 2.0 for row in range(130) if row not in bad}  # once in each epoch
     for line in (tmp_path / "bad.jsonl").read_text().splitlines():

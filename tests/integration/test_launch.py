@@ -21,7 +21,7 @@ from tests.support.hosts import ACTIVE, ROOT, Hosts
 LAUNCH = ROOT / "examples" / "project" / "launch"
 JOB = (sys.executable, str(JOBS / "whereabouts.py"))
 needs_slurm = needs(slurm.missing())
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.weekly]
 
 
 def launch(*command: str, enter: list[str] | None = None) -> subprocess.CompletedProcess[str]:

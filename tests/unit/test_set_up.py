@@ -201,6 +201,21 @@ python() {
     assert (tmp_path / ".horovod").read_text() == "key\n"
 
 
+@pytest.mark.parametrize("options", [[], ["--gloo"]])
+def test_horovodrun_starts_ranks_without_tensorflow(options: list[str], tmp_path: Path) -> None:
+    """Importing it takes seconds, and a fault in it is the ranks' to name."""
+    (tmp_path / "tensorflow.py").write_text("raise AssertionError('imported')\n")
+    run = subprocess.run(
+        [BIN / "horovodrun", *options, "-np", "1", "echo", "started"],
+        env=IN_ENVIRONMENT | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "started" in run.stdout
+
+
 @pytest.mark.parametrize(
     ("missing", "wanted"),
     [("wheel", "the package wheel is missing"), ("tensorflow", "compiles its ops against")],
