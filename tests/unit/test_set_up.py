@@ -123,8 +123,18 @@ def test_another_cuda_is_another_build_of_horovod(tmp_path: Path) -> None:
 
 # The lines of Horovod's sources that scripts/horovod changes.
 XLA = 'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")'
+QUESTION = """\
+    for ext_base_name in EXTENSIONS:
+        built_fn = lambda ext: ext.{}_built()
+        result = _check_extension_lambda(
+            ext_base_name, built_fn, 'built with {}', verbose)
+        if result is not None:
+            return result
+    return None
+"""
 SOURCES = {
     "horovod/__init__.py": "'{version}'",
+    "horovod/common/util.py": QUESTION.format("mpi", "MPI") + QUESTION.format("gloo", "Gloo"),
     "CMakeLists.txt": 'add_subdirectory(third_party/gloo) "-O2" "-O3" CMAKE_CXX',
     "horovod/common/common.h": "#include <memory>",
     "third_party/flatbuffers/include/flatbuffers/stl_emulation.h": "const size_type count_;",
@@ -147,6 +157,8 @@ def test_horovods_part_for_xla_is_compiled_alone_and_only_for_gpus(pins, tmp_pat
     assert "UNITY_BUILD ON" in changed
     assert (XLA in changed) == bool(operations)
     assert ("SKIP_UNITY_BUILD_INCLUSION ON" in changed) == bool(operations)
+    launcher = (tmp_path / "horovod/common/util.py").read_text()
+    assert launcher == "    return False\n    return True\n"
 
 
 def test_horovod_finds_nccl_beside_it(tmp_path: Path) -> None:
