@@ -24,6 +24,7 @@ from tests.support.hosts import ACTIVE, ROOT
 from tests.support.roles.clusters import until
 from tfhybrid.monitoring.metrics import PREFIX
 
+pytestmark = pytest.mark.weekly
 PROJECT = ROOT / "examples" / "project"
 ROWS = 40_000  # as the README has it
 STREAMED = 20_000
