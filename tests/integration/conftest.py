@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import hosts as several
 from tests.support.hosts import Hosts
+from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
 from tests.support.jobs.running_job import RunningJob
 
 JOBS = Path(__file__).parent / "jobs"
@@ -27,6 +28,20 @@ needs_hosts = needs(several.missing())
 def hosts() -> Iterator[Hosts]:
     """Two hosts."""
     with several.hosts(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+    """Jobs on this host, whose ranks start at once."""
+    with forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def jobs_on_hosts(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+    """Likewise, on two hosts."""
+    with forked_jobs(tmp_path_factory.mktemp("ranks"), hosts) as made:
         yield made
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.conftest import needs_hosts
 from tests.support.hosts import Hosts
-from tests.support.jobs.forked_job import ForkedJob, ForkedJobs, forked_jobs
+from tests.support.jobs.forked_job import ForkedJob, ForkedJobs
 from tests.support.jobs.restarts import Restarts, begun_at
 
 pytestmark = [pytest.mark.timeout(600), needs_hosts]
@@ -23,11 +22,10 @@ CUT_AFTER = 1_500_000
 
 
 @pytest.fixture(scope="module")
-def jobs(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+def jobs(hosts: Hosts, jobs_on_hosts: ForkedJobs) -> ForkedJobs:
     """On hosts with slow links."""
     hosts.limit("8mbit")
-    with forked_jobs(tmp_path_factory.mktemp("ranks"), hosts) as made:
-        yield made
+    return jobs_on_hosts
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,8 @@ import re
 
 import pytest
 
-from tests.support.jobs.forked_job import forked_jobs
-
 SCRIPT = "tests/integration/jobs/differing.py"
 RANK = r"rank {} \(pid \d+ on [^)]+\)"
-
-
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
-    with forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

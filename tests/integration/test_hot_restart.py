@@ -6,37 +6,23 @@ import json
 import random
 import re
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.conftest import needs_hosts
-from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
 from tests.support.jobs.restarts import SCRIPT, Restarts, begun_at
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def one_host(tmp_path_factory) -> Iterator[ForkedJobs]:
-    with forked_jobs(tmp_path_factory.mktemp("ranks")) as jobs:
-        yield jobs
-
-
-@pytest.fixture(scope="module")
-def two_hosts(hosts, tmp_path_factory) -> Iterator[ForkedJobs]:
-    with forked_jobs(tmp_path_factory.mktemp("ranks"), hosts) as jobs:
-        yield jobs
+@pytest.fixture
+def alone(jobs, tmp_path, shm_directory) -> Restarts:
+    return Restarts(jobs, {"localhost": 2}, tmp_path / "checkpoints", shm_directory)
 
 
 @pytest.fixture
-def alone(one_host, tmp_path, shm_directory) -> Restarts:
-    return Restarts(one_host, {"localhost": 2}, tmp_path / "checkpoints", shm_directory)
-
-
-@pytest.fixture
-def together(two_hosts, tmp_path) -> Restarts:
-    return Restarts(two_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
+def together(jobs_on_hosts, tmp_path) -> Restarts:
+    return Restarts(jobs_on_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
 
 
 def killed_again_and_again(

@@ -7,13 +7,12 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.horovodrun import finished
-from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
+from tests.support.jobs.forked_job import ForkedJobs
 from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 
@@ -26,12 +25,6 @@ pytestmark = [
     pytest.mark.timeout(300 + 60 * KILLS),
     pytest.mark.skipif(not IS_KERAS_3, reason="Keras 2 cannot begin fit at an epoch of a callback"),
 ]
-
-
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
-    with forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
-        yield made
 
 
 def run(

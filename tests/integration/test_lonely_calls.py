@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from tests.support.jobs.forked_job import forked_jobs
-
 SCRIPT = "tests/integration/jobs/lonely_call.py"
 RANK = r"rank {} \(pid \d+ on [^)]+\)"
 NAMES = {
@@ -18,12 +16,6 @@ NAMES = {
     "load": "Table.load",
     "broadcast": "callbacks.BroadcastVariables",
 }
-
-
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
-    with forked_jobs(tmp_path_factory.mktemp("ranks")) as running:
-        yield running
 
 
 def warning(call: str, place: str) -> str:

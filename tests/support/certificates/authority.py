@@ -10,6 +10,12 @@ from tfhybrid.settings import TlsFiles
 _KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
 
+def variables_of(files: TlsFiles) -> dict[str, str]:
+    """Returns the environment of a process that is to speak TLS with these files."""
+    names = ("TFHYBRID_TLS_CERT", "TFHYBRID_TLS_KEY", "TFHYBRID_TLS_CA")
+    return dict(zip(names, (files.cert, files.key, files.ca), strict=True))
+
+
 class Authority:
     """A CA of its own.
 

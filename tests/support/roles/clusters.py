@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certificates.authority import variables_of
 from tests.support.free_ports import two_free_ports
 from tfhybrid.cluster import launching
 from tfhybrid.cluster.cluster_file import Cluster
@@ -39,9 +40,8 @@ def own_memory() -> Iterator[None]:
 def certified(files: TlsFiles) -> Iterator[None]:
     """Has nodes and jobs that are started meanwhile speak TLS."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("TFHYBRID_TLS_CERT", files.cert)
-        patched.setenv("TFHYBRID_TLS_KEY", files.key)
-        patched.setenv("TFHYBRID_TLS_CA", files.ca)
+        for name, value in variables_of(files).items():
+            patched.setenv(name, value)
         yield
 
 

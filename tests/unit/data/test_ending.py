@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 EXITS = int(os.environ.get("TFHYBRID_EXITS", "1"))  # of each kind
 SECONDS = 60  # a process that takes longer hangs
-pytestmark = pytest.mark.timeout(600 + 120 * EXITS)
+pytestmark = pytest.mark.timeout(300 + 80 * EXITS)
 # A generator that never ends, and Ctrl-C while the process waits for it at its end.
 INTERRUPTED = """
 import os, signal, threading, time
