@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import hosts as several
 from tests.support.hosts import Hosts
-from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
 from tests.support.jobs.running_job import RunningJob
+
+if TYPE_CHECKING:
+    from tests.support.jobs.forked_job import ForkedJobs
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -32,16 +35,22 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+def forked_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
     """Jobs on this host, whose ranks start at once."""
-    with forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
+    from tests.support.jobs import forked_job  # what only some tests ask for reaches only those
+
+    with forked_job.forked_jobs(tmp_path_factory.mktemp("ranks")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def jobs_on_hosts(hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedJobs]:
+def forked_jobs_on_hosts(
+    hosts: Hosts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ForkedJobs]:
     """Likewise, on two hosts."""
-    with forked_jobs(tmp_path_factory.mktemp("ranks"), hosts) as made:
+    from tests.support.jobs import forked_job
+
+    with forked_job.forked_jobs(tmp_path_factory.mktemp("ranks"), hosts) as made:
         yield made
 
 

@@ -22,22 +22,22 @@ CUT_AFTER = 1_500_000
 
 
 @pytest.fixture(scope="module")
-def jobs(hosts: Hosts, jobs_on_hosts: ForkedJobs) -> ForkedJobs:
+def slow_jobs(hosts: Hosts, forked_jobs_on_hosts: ForkedJobs) -> ForkedJobs:
     """On hosts with slow links."""
     hosts.limit("8mbit")
-    return jobs_on_hosts
+    return forked_jobs_on_hosts
 
 
 @pytest.fixture(scope="module")
-def wanted(jobs: ForkedJobs, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def wanted(slow_jobs: ForkedJobs, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The digests of a training in which nothing is fetched and nothing is cut."""
     directory = tmp_path_factory.mktemp("undisturbed")
-    return sorted(Restarts(jobs, SLOTS, directory, steps=STEPS).finish(sharded=1)[1])
+    return sorted(Restarts(slow_jobs, SLOTS, directory, steps=STEPS).finish(sharded=1)[1])
 
 
 @pytest.fixture
-def restarts(jobs: ForkedJobs, tmp_path_factory: pytest.TempPathFactory) -> Restarts:
-    return Restarts(jobs, SLOTS, tmp_path_factory.mktemp("checkpoints"), steps=STEPS)
+def restarts(slow_jobs: ForkedJobs, tmp_path_factory: pytest.TempPathFactory) -> Restarts:
+    return Restarts(slow_jobs, SLOTS, tmp_path_factory.mktemp("checkpoints"), steps=STEPS)
 
 
 def cut_in_fetch(hosts: Hosts, restarts: Restarts, announced: int) -> ForkedJob:

@@ -33,8 +33,8 @@ RANK = r"rank {} \(pid \d+ on [^)]+\)"
         ("other-layer", "leaders", ["Only rank 0 .*right/kernel'", "Only rank 1 .*left/kernel'"]),
     ],
 )
-def test_ranks_that_differ_are_named_on_every_rank(jobs, way, exchange, wanted):
-    job = jobs.start({"localhost": 2}, SCRIPT, way, exchange)
+def test_ranks_that_differ_are_named_on_every_rank(forked_jobs, way, exchange, wanted):
+    job = forked_jobs.start({"localhost": 2}, SCRIPT, way, exchange)
     statuses, output = job.wait(), job.output
     assert 0 not in statuses, output
     sentence = "would wait for each other forever: " + RANK.format(0) + " in .*" + RANK.format(1)
@@ -45,14 +45,14 @@ def test_ranks_that_differ_are_named_on_every_rank(jobs, way, exchange, wanted):
     assert "has died" not in output
 
 
-def test_a_rank_that_comes_late_is_logged_and_changes_nothing(jobs):
-    late = jobs.start({"localhost": 2}, SCRIPT, "late").succeed()
+def test_a_rank_that_comes_late_is_logged_and_changes_nothing(forked_jobs):
+    late = forked_jobs.start({"localhost": 2}, SCRIPT, "late").succeed()
     waited = (
         r"Waited 10 s in step 3 of optimizer update_\d+ \(tables .*\): {}\. Not in a step.*: {}"
     )
     assert len(re.findall(waited.format(RANK.format(0), RANK.format(1)), late)) == 1, late
     assert late.count("Waited") == 1, late
-    whole = jobs.start({"localhost": 2}, SCRIPT, "none").succeed()
+    whole = forked_jobs.start({"localhost": 2}, SCRIPT, "none").succeed()
     assert "tfhybrid.watch" not in whole
     results = set(re.findall("trained .*", late + whole))
     assert len(results) == 1, results

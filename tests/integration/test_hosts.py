@@ -30,19 +30,21 @@ def test_each_leader_writes_its_share_and_replicas_are_compared(hosts, tmp_path)
     assert sorted(told) == ["h1", "h1", "h2", "h2"]
 
 
-def test_a_training_resumes_with_another_number_of_hosts_and_ranks(jobs_on_hosts, tmp_path) -> None:
+def test_a_training_resumes_with_another_number_of_hosts_and_ranks(
+    forked_jobs_on_hosts, tmp_path
+) -> None:
     """Every stage equals the NumPy reference that changes its number of ranks at the same step."""
     stages: list[int] = []
     for slots in ({"h1": 1, "h2": 2}, {"h2": 2}, {"h1": 1}):
         stages.append(sum(slots.values()))
-        job = jobs_on_hosts.start(
+        job = forked_jobs_on_hosts.start(
             slots, JOBS + "resume.py", str(tmp_path), "replicated", *map(str, stages)
         )
         assert job.succeed().count("exact on this rank") == stages[-1]
 
 
 def test_shards_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
-    jobs_on_hosts, tmp_path
+    forked_jobs_on_hosts, tmp_path
 ) -> None:
     files = Authority(tmp_path / "tls").files("cluster")
     directory = tmp_path / "checkpoints"
@@ -55,7 +57,7 @@ def test_shards_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
     ):
         stages.append(sum(slots.values()))
         arguments = (JOBS + "resume.py", str(directory), placement, *map(str, stages))
-        job = jobs_on_hosts.start(slots, *arguments, env=variables_of(files))
+        job = forked_jobs_on_hosts.start(slots, *arguments, env=variables_of(files))
         assert job.succeed().count("exact on this rank") == stages[-1]
         told = checkpoint_tool("verify", directory / "adagrad")
         assert "all good" in told, told
@@ -98,17 +100,19 @@ def test_a_limited_link_is_slow_and_counts_what_crosses_it() -> None:
         assert float(seconds) > 0.4  # 0.64 s less the burst
 
 
-def test_every_way_between_hosts_gives_the_same_bits_and_the_reference(jobs_on_hosts) -> None:
+def test_every_way_between_hosts_gives_the_same_bits_and_the_reference(
+    forked_jobs_on_hosts,
+) -> None:
     job = "tests/integration/jobs/exchange.py"
     cases = ("sgd:mean", "clipped:frequency", "forgetting")
-    output = jobs_on_hosts.start({"h1": 2, "h2": 2}, job, *cases).succeed()
+    output = forked_jobs_on_hosts.start({"h1": 2, "h2": 2}, job, *cases).succeed()
     assert output.count("exact on this rank") == 4
 
 
-def test_sharded_tables_train_the_bits_of_replicated_ones(jobs_on_hosts) -> None:
+def test_sharded_tables_train_the_bits_of_replicated_ones(forked_jobs_on_hosts) -> None:
     job = "tests/integration/jobs/sharded.py"
     cases = ("adagrad:frequency", "clipped:mean", "forgetting")
-    output = jobs_on_hosts.start({"h1": 2, "h2": 1}, job, *cases).succeed()
+    output = forked_jobs_on_hosts.start({"h1": 2, "h2": 1}, job, *cases).succeed()
     assert output.count("exact on this rank") == 3
     told = (
         r"Passes of up to 7 batch.* rows, .* of fast tier .* a maximum of .* GB\. "
@@ -117,9 +121,11 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(jobs_on_hosts) -> None
     assert re.search(told, output)
 
 
-def test_one_rank_goes_on_alone_after_the_others_have_come_to_their_ends(jobs_on_hosts) -> None:
+def test_one_rank_goes_on_alone_after_the_others_have_come_to_their_ends(
+    forked_jobs_on_hosts,
+) -> None:
     """Leaders serve their rows until then; a collective fails instead of waiting for them."""
-    output = jobs_on_hosts.start({"h1": 2, "h2": 2}, JOBS + "alone.py").succeed()
+    output = forked_jobs_on_hosts.start({"h1": 2, "h2": 2}, JOBS + "alone.py").succeed()
     assert re.search(r"alone: 2000 rows of 2 hosts, error 0\.\d", output), output
 
 

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def alone(jobs, tmp_path, shm_directory) -> Restarts:
-    return Restarts(jobs, {"localhost": 2}, tmp_path / "checkpoints", shm_directory)
+def alone(forked_jobs, tmp_path, shm_directory) -> Restarts:
+    return Restarts(forked_jobs, {"localhost": 2}, tmp_path / "checkpoints", shm_directory)
 
 
 @pytest.fixture
-def together(jobs_on_hosts, tmp_path) -> Restarts:
-    return Restarts(jobs_on_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
+def together(forked_jobs_on_hosts, tmp_path) -> Restarts:
+    return Restarts(forked_jobs_on_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
 
 
 def killed_again_and_again(

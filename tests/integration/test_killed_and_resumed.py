@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def run(
-    jobs: ForkedJobs,
+    forked_jobs: ForkedJobs,
     ranks: int,
     shm: Path,
     *arguments: object,
@@ -40,28 +40,30 @@ def run(
     if memory:
         environment["TFHYBRID_TEST_MEMORY"] = "1"
     command = (str(JOBS / job), *map(str, arguments))
-    started = jobs.start({"localhost": ranks}, *command, env=environment)
+    started = forked_jobs.start({"localhost": ranks}, *command, env=environment)
     return not any(started.wait()), started.output
 
 
 @pytest.mark.parametrize(
     ("ranks", "memory"), [(1, False), (2, False), (2, True)], ids=["one", "two", "memory"]
 )
-def test_killed_at_random_steps(jobs, ranks, memory, tmp_path, shm_directory):
+def test_killed_at_random_steps(forked_jobs, ranks, memory, tmp_path, shm_directory):
     whole, result, folder = tmp_path / "whole.json", tmp_path / "killed.json", tmp_path / "saved"
-    ended, output = run(jobs, ranks, shm_directory, tmp_path / "undisturbed", whole, 32)
+    ended, output = run(forked_jobs, ranks, shm_directory, tmp_path / "undisturbed", whole, 32)
     assert ended, output
     draw = random.Random(ranks)
     done = 0
     for _ in range(KILLS):
         at = done + draw.randint(1, 3 * SAVE_FREQ if KILLS < 10 else SAVE_FREQ + 1)
-        ended, output = run(jobs, ranks, shm_directory, folder, result, 32, at, memory=memory)
+        ended, output = run(
+            forked_jobs, ranks, shm_directory, folder, result, 32, at, memory=memory
+        )
         assert not ended, output
         assert not result.exists()
         assert done == 0 or ("Resumed from memory" if memory else "Restored") in output
         # From a checkpoint, the steps since then are trained again.
         done = at if memory else max(checkpoint.steps(folder), default=0)
-    ended, output = run(jobs, ranks, shm_directory, folder, result, 32, memory=memory)
+    ended, output = run(forked_jobs, ranks, shm_directory, folder, result, 32, memory=memory)
     assert ended, output
     assert json.loads(result.read_text()) == json.loads(whole.read_text())
 
@@ -84,7 +86,7 @@ def test_another_number_of_ranks_and_another_batch_go_on_at_the_next_sample(
 
 @pytest.mark.parametrize(("ranks", "then"), [(3, 3), (1, 2)])
 def test_every_row_is_trained_or_told_although_the_job_is_killed(
-    jobs: ForkedJobs, ranks: int, then: int, tmp_path: Path, shm_directory: Path
+    forked_jobs: ForkedJobs, ranks: int, then: int, tmp_path: Path, shm_directory: Path
 ) -> None:
     """The rows in the files are those that were trained, on all ranks, and those that were told."""
     bad, told, first = {*range(0, 130, 11)}, set(), 0
@@ -93,9 +95,9 @@ def test_every_row_is_trained_or_told_although_the_job_is_killed(
         lines = "".join(f"{row % 2},{user}\n" for row, user in enumerate(users))
         (tmp_path / f"{number}.csv").write_text(f"label,user\n{lines}")
         first += rows
-    ended, output = run(jobs, ranks, shm_directory, tmp_path, 16, job="skipping.py")
+    ended, output = run(forked_jobs, ranks, shm_directory, tmp_path, 16, job="skipping.py")
     assert not ended, output
-    ended, output = run(jobs, then, shm_directory, tmp_path, job="skipping.py")
+    ended, output = run(forked_jobs, then, shm_directory, tmp_path, job="skipping.py")
     assert ended, output
     updates = json.loads((tmp_path / "updates.json").read_text())
     assert updates == {str(row): 2.0 for row in range(130) if row not in bad}  # once in each epoch

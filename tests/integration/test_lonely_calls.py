@@ -27,21 +27,21 @@ def warning(call: str, place: str) -> str:
 
 
 @pytest.mark.parametrize("call", ["save", "broadcast"])
-def test_a_call_that_waits_is_named_on_both_ranks_and_goes_on(jobs, call):
-    output = jobs.start({"localhost": 2}, SCRIPT, "late", call).succeed()
+def test_a_call_that_waits_is_named_on_both_ranks_and_goes_on(forked_jobs, call):
+    output = forked_jobs.start({"localhost": 2}, SCRIPT, "late", call).succeed()
     assert len(re.findall(warning(call, "Not in a step, or stopped"), output)) == 2, output
     assert output.count("made the call") == 2
 
 
-def test_a_rank_that_trains_meanwhile_is_told_so(jobs):
-    job = jobs.start({"localhost": 2}, SCRIPT, "step", "saved_model")
+def test_a_rank_that_trains_meanwhile_is_told_so(forked_jobs):
+    job = forked_jobs.start({"localhost": 2}, SCRIPT, "step", "saved_model")
     job.wait_for(warning("saved_model", r"Waiting in step \d+ of optimizer"), 2)
     job.kill()
 
 
 @pytest.mark.parametrize("call", ["restore", "evaluate", "load"])
-def test_messages_of_different_calls_do_not_mix(jobs, call):
-    job = jobs.start({"localhost": 2}, SCRIPT, "other", call)
+def test_messages_of_different_calls_do_not_mix(forked_jobs, call):
+    job = forked_jobs.start({"localhost": 2}, SCRIPT, "other", call)
     assert 0 not in job.wait(), job.output
     other = NAMES["evaluate" if call != "evaluate" else "save"]
     error = (
@@ -51,15 +51,15 @@ def test_messages_of_different_calls_do_not_mix(jobs, call):
     assert len(re.findall(error, job.output)) == 2, job.output
 
 
-def test_the_end_of_a_rank_names_the_call_in_which_the_other_one_waited(jobs):
-    job = jobs.start({"localhost": 2}, SCRIPT, "ends", "evaluate")
+def test_the_end_of_a_rank_names_the_call_in_which_the_other_one_waited(forked_jobs):
+    job = forked_jobs.start({"localhost": 2}, SCRIPT, "ends", "evaluate")
     status, _ = job.wait()
     assert status != 0, job.output
     assert "This rank waited for the other ranks in call 1 of metrics.evaluate." in job.output
 
 
-def test_tables_that_differ_by_name_are_listed_on_both_ranks_while_they_wait(jobs):
-    job = jobs.start({"localhost": 2}, SCRIPT, "tables", "none")
+def test_tables_that_differ_by_name_are_listed_on_both_ranks_while_they_wait(forked_jobs):
+    job = forked_jobs.start({"localhost": 2}, SCRIPT, "tables", "none")
     lists = (
         rf"{RANK.format(1)} waits for the opening of table 'c', and {RANK.format(0)} is waiting in "
         rf".*; {RANK.format(0)} builds 'a', 'b'; {RANK.format(1)} builds 'a', 'c'"
