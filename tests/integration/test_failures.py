@@ -79,7 +79,13 @@ def test_a_killed_rank_is_named_and_ends_all_hosts(hosts, victim, options):
     assert deaths == {str(job.ranks[victim])}, job.output
 
 
-@pytest.mark.parametrize("options", [[], ["sharded"]], ids=["replicated", "sharded"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="replicated", marks=pytest.mark.weekly),
+        pytest.param(["sharded"], id="sharded"),
+    ],
+)
 def test_what_passes_changes_no_bit(hosts, options):
     """In a round each of the same training."""
     with HostJob(hosts, TWO_BY_TWO, "disturbed", 4, 300, *options) as job:
