@@ -20,25 +20,32 @@ STARTING = "tests/integration/jobs/starting.py"
 
 
 @pytest.mark.parametrize(
-    ("slots", "absent", "victims"),
+    ("slots", "victim"),
     [
-        pytest.param({"h1": 2, "h2": 2}, 1, [3], id="rank-3-of-h2"),
+        pytest.param({"h1": 2, "h2": 2}, 3, id="rank-3-of-h2"),
         # With a survivor on the launcher's host: what others say may end with horovodrun's ssh.
-        pytest.param({"h1": 3, "h2": 1}, 1, [0], id="rank-0"),
-        pytest.param({"h1": 3, "h2": 1}, 1, [2, 3], id="two-hosts-at-once"),
+        pytest.param({"h1": 3, "h2": 1}, 0, id="rank-0"),
     ],
 )
-def test_ranks_that_die_in_horovods_start_are_named(
-    hosts: Hosts, slots: dict[str, int], absent: int, victims: list[int]
+def test_a_rank_that_dies_in_horovods_start_is_named(
+    hosts: Hosts, slots: dict[str, int], victim: int
 ) -> None:
-    with HostJob(hosts, slots, absent, script=STARTING) as job:
-        for victim in victims:
-            job.send(victim, signal.SIGKILL)
+    with HostJob(hosts, slots, 1, script=STARTING) as job:
+        job.send(victim, signal.SIGKILL)
         assert job.wait_for_ends(10) != 0
-    for victim in victims:
-        assert f"{job.ranks[victim]} has died" in job.output, job.output
-    deaths = set(re.findall(r"rank \d+ \(pid \d+ on \S+\) has died", job.output))
-    assert deaths == {f"{job.ranks[victim]} has died" for victim in victims}, job.output
+    assert deaths(job) == {str(job.ranks[victim])}, job.output
+
+
+def test_ranks_of_two_hosts_that_die_at_once_are_both_named(hosts: Hosts) -> None:
+    with HostJob(hosts, {"h1": 3, "h2": 1}, 1, script=STARTING) as job:
+        job.kill_at_once([2, 3], watcher=0)
+        assert job.wait_for_ends(10) != 0
+    assert deaths(job) == {str(job.ranks[2]), str(job.ranks[3])}, job.output
+
+
+def deaths(job: HostJob) -> set[str]:
+    """Returns the ranks of which the job's messages say that they have died."""
+    return set(re.findall(r"(rank \d+ \(pid \d+ on \S+\)) has died", job.output))
 
 
 @pytest.mark.parametrize(

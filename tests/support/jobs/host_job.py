@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing import connection
 
 from tests.support.hosts import Hosts
@@ -70,6 +71,15 @@ class HostJob:
     def send(self, rank: int, signal_: signal.Signals) -> None:
         """Sends a signal to a rank."""
         signal.pidfd_send_signal(self._pidfds[rank], signal_)
+
+    def kill_at_once(self, ranks: Sequence[int], watcher: int) -> None:
+        """Kills ranks; a watching rank stands still until all are dead, however long that takes."""
+        self.send(watcher, signal.SIGSTOP)
+        for rank in ranks:
+            self.send(rank, signal.SIGKILL)
+        for rank in ranks:
+            assert connection.wait([self._pidfds[rank]], _PATIENCE_SECONDS), f"{rank} is alive"
+        self.send(watcher, signal.SIGCONT)
 
     def find(self, pattern: str, count: int = 1, seconds: float = _PATIENCE_SECONDS) -> list:
         """Waits until the job has written so many matches; returns those that are there."""
