@@ -159,6 +159,15 @@ def _timeline(result: dict[str, Any]) -> Iterator[Figure]:
     yield "passes.hidden_percent", f"{100 * share:.0f}"
 
 
+def _announced(result: dict[str, Any]) -> Iterator[Figure]:
+    for ids, sides in result["sides"].items():
+        for side, row in sides.items():
+            yield f"{ids}.{side}.to_memory", f"{sides['memory']['seconds'] / row['seconds']:.2f}"
+            yield f"{ids}.{side}.milliseconds", f"{1000 * row['seconds']:.1f}"
+            yield f"{ids}.{side}.lookup", f"{1000 * row['lookup']:.1f}"
+            yield f"{ids}.{side}", f"{result['setting']['keys'] / row['seconds']:,.0f}"
+
+
 def _roles_links(result: dict[str, Any]) -> Iterator[Figure]:
     for shape, of in result["links"].items():
         for side, row in of["summary"].items():
@@ -216,6 +225,7 @@ _FIGURES: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "sharding": _sharding,
     "timeline": _timeline,
     "memory": _memory,
+    "announced": _announced,
     "lookup": _lookup,
     "lists": _lists,
     "readers": _readers,

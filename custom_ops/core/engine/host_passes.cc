@@ -61,11 +61,17 @@ Status HostPasses::TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys) 
                             announces ? tables_->Await(keys.table) : tables_->Get(keys.table));
   keys.dim = table->reader->dim();
   if (owner == tables_->topology().host) {
-    if (announces) {
-      feeds_->Announce(owner, table, keys);
-    } else {
+    if (!announces) {
       feeds_->Release(owner, keys);
+      return Status::Ok();
     }
+    // On a thread of its own, too: the other owners are told next, and need not wait for this disk.
+    announced_[static_cast<size_t>(owner)].Submit(
+        [this, owner, table, keys,
+         copy = std::vector<int64_t>(keys.keys.begin(), keys.keys.end())]() mutable {
+          keys.keys = copy;
+          feeds_->Announce(owner, table, keys);
+        });
     return Status::Ok();
   }
   // What is released goes before the messages of the update that used it last, on the same

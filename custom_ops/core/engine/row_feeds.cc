@@ -33,8 +33,10 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
   Status sent;
   for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
     const int64_t count = std::min(kKeysAtOnce, announced.keys.size() - first);
+    const Span<const int64_t> keys = announced.keys.subspan(first, count);
+    const EarlyRead early = ReadEarly(table.get(), announced.number, keys);
     const HeldWriters held({table});
-    sent = Send(host, table.get(), announced.number, announced.keys.subspan(first, count));
+    sent = Send(host, table.get(), announced.number, keys, early);
   }
   if (!sent.ok()) Refuse(host, sent);
 }
@@ -74,7 +76,7 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
       if (found->second.keys.empty()) continue;
     }
     // Without keys, too: it says which version the others are of.
-    const Status sent = Send(host, table.get(), 0, changed);
+    const Status sent = Send(host, table.get(), 0, changed, {});
     if (!sent.ok()) Refuse(host, sent);
   }
 }
@@ -102,12 +104,34 @@ std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
   return changed;
 }
 
-Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys) {
+RowFeeds::EarlyRead RowFeeds::ReadEarly(OpenTable* table, int64_t answers,
+                                        Span<const int64_t> keys) {
   TableReader* const reader = table->reader.get();
+  if (reader->files().empty()) return {};
+  EarlyRead early = {reader->Sequence(), reader->version(), nullptr};
+  Result<std::shared_ptr<FreshFrame>> frame = Read(reader, answers, keys);
+  if (frame.ok()) early.frame = frame.Take();
+  return early;
+}
+
+Result<std::shared_ptr<FreshFrame>> RowFeeds::Read(TableReader* reader, int64_t answers,
+                                                   Span<const int64_t> keys) {
   auto frame =
       std::make_shared<FreshFrame>(MakeFresh({reader->name(), reader->dim(), reader->version(),
                                               answers, reader->decays(), keys, nullptr, nullptr}));
   TFHYBRID_RETURN_IF_ERROR(reader->LookupRaw(keys, frame->rows, frame->has_row));
+  return frame;
+}
+
+Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys,
+                      const EarlyRead& early) {
+  TableReader* const reader = table->reader.get();
+  std::shared_ptr<FreshFrame> frame = early.frame;
+  // An update has come in between. Its rows are read once more, from the page cache.
+  if (frame == nullptr || early.version != reader->version() ||
+      !reader->SequenceIs(early.sequence)) {
+    TFHYBRID_ASSIGN_OR_RETURN(frame, Read(reader, answers, keys));
+  }
   if (answers != 0) {
     const MutexLock guard(mutex_);
     TableFeed& feed = feeds_[static_cast<size_t>(host)][reader->name()];

@@ -60,7 +60,19 @@ class RowFeeds {
 
   std::vector<int64_t> ToSend(const OpenTable& table, const std::vector<Span<const int64_t>>& keys,
                               TableFeed* feed) const;
-  Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys);
+  // Rows of a table in files, read while others may update it. Empty where rows lie in memory, or
+  // could not be read.
+  struct EarlyRead {
+    uint64_t sequence = 0;
+    uint64_t version = 0;
+    std::shared_ptr<FreshFrame> frame;
+  };
+  static EarlyRead ReadEarly(OpenTable* table, int64_t answers, Span<const int64_t> keys);
+  static Result<std::shared_ptr<FreshFrame>> Read(TableReader* reader, int64_t answers,
+                                                  Span<const int64_t> keys);
+  // REQUIRES: the table is the caller's alone.
+  Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys,
+              const EarlyRead& early);
 
   const Deliver deliver_;
   Mutex mutex_;

@@ -16,14 +16,19 @@ namespace tfhybrid {
 
 class EngineJob {
  public:
+  static constexpr int64_t kCacheBytes = 1 << 16;
   inline static const UpdateChoices kChoices = {"leaders", "sum", "float32", "none", 0.0f};
 
+  // `files`: a directory for the rows of all tables; empty: they lie in memory.
   EngineJob(const std::string& shm_directory, const std::string& name,
-            const MessageSchema& schema = {{"item"}, {2}}) {
+            const MessageSchema& schema = {{"item"}, {2}}, const std::string& files = "") {
     std::vector<std::string> reclaimed;
     engine = Engine::Open({shm_directory, name, 0, "rank 0", kToken}, {}, &reclaimed).Take();
     for (size_t t = 0; t < schema.tables.size(); ++t) {
-      tables.push_back(engine->store().OpenNamed(ConfigOf(schema, t), 0).Take());
+      TableConfig config = ConfigOf(schema, t);
+      config.files = files;
+      config.cache_bytes = files.empty() ? 0 : kCacheBytes;
+      tables.push_back(engine->store().OpenNamed(config, 0).Take());
       EXPECT_OK(tables[t]->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
     }
     update = engine->Update(engine->OpenUpdate("sgd", schema.tables, kChoices).Take()).Take();

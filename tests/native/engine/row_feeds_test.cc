@@ -1,8 +1,11 @@
 #include "core/engine/row_feeds.h"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <thread>
 #include <vector>
 
 #include "core/engine/held_writers.h"
@@ -12,8 +15,8 @@
 namespace tfhybrid::row_feeds_test {
 namespace {
 
-// What hosts 0 and 1 receive of a table of this process.
-class RowFeedsTest : public testing::Test {
+// What hosts 0 and 1 receive of a table of this process, whose rows lie in memory or in files.
+class RowFeedsTest : public testing::TestWithParam<bool> {
  protected:
   struct Got {
     uint64_t version;
@@ -36,7 +39,7 @@ class RowFeedsTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  EngineJob job_{directory_.path(), "job"};
+  EngineJob job_{directory_.path(), "job", {{"item"}, {2}}, GetParam() ? directory_.path() : ""};
   std::mutex mutex_;
   std::map<int64_t, std::vector<Got>> got_;  // guarded by mutex_
   RowFeeds feeds_{2, [this](int64_t host, FrameKind kind, Span<const int64_t> words) {
@@ -52,7 +55,7 @@ class RowFeedsTest : public testing::Test {
                   }};
 };
 
-TEST_F(RowFeedsTest, HostsGetWhatTheyHaveAnnouncedAndNothingElse) {
+TEST_P(RowFeedsTest, HostsGetWhatTheyHaveAnnouncedAndNothingElse) {
   Announce(0, 1, {1, 2});
   Train({1, 3});
   Announce(1, 1, {3});
@@ -71,7 +74,7 @@ TEST_F(RowFeedsTest, HostsGetWhatTheyHaveAnnouncedAndNothingElse) {
   EXPECT_EQ(second[1].rows, (std::map<int64_t, float>{{3, 2.0f}}));
 }
 
-TEST_F(RowFeedsTest, WhatIsReleasedIsNotSentUnlessItWasAnnouncedAgain) {
+TEST_P(RowFeedsTest, WhatIsReleasedIsNotSentUnlessItWasAnnouncedAgain) {
   const std::vector<int64_t> keys = {1, 2};
   Announce(0, 1, {1, 2, 3});
   feeds_.Release(0, {"item", 2, 1, keys});
@@ -87,7 +90,7 @@ TEST_F(RowFeedsTest, WhatIsReleasedIsNotSentUnlessItWasAnnouncedAgain) {
 }
 
 // The decay is brought back to nearly 1, where it was when the host last had keys.
-TEST_F(RowFeedsTest, RowsThatWereScaledAreSentToAHostThatHadNoKeysBefore) {
+TEST_P(RowFeedsTest, RowsThatWereScaledAreSentToAHostThatHadNoKeysBefore) {
   OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kSgd);
   optimizer.weight_decay = 0.9375;
   job_.tables[0]->writer->ForgetOptimizer();
@@ -104,6 +107,30 @@ TEST_F(RowFeedsTest, RowsThatWereScaledAreSentToAHostThatHadNoKeysBefore) {
   ASSERT_EQ(got.back().version, job_.tables[0]->reader->version());
   EXPECT_EQ(got.back().rows.size(), 1u);
 }
+
+// Rows in files are read before updates are kept away: an update may come in between.
+TEST_P(RowFeedsTest, FramesAreWholeAndNoneIsOlderThanOneBefore) {
+  std::vector<int64_t> keys(2000);
+  std::iota(keys.begin(), keys.end(), 0);
+  Train(keys);
+  std::atomic<bool> done{false};
+  std::thread announcing([&] {
+    for (int64_t number = 1; number <= 50; ++number) Announce(0, number, keys);
+    done = true;
+  });
+  while (!done) Train(keys);
+  announcing.join();
+  uint64_t version = 0;
+  for (const Got& got : All(0)) {
+    EXPECT_GE(got.version, version);
+    version = got.version;
+    EXPECT_EQ(got.rows.size(), keys.size());
+    for (const auto& [key, row] : got.rows) ASSERT_EQ(row, static_cast<float>(version)) << key;
+  }
+  EXPECT_GT(version, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(MemoryAndFiles, RowFeedsTest, testing::Bool());
 
 }  // namespace
 }  // namespace tfhybrid::row_feeds_test
