@@ -46,6 +46,11 @@ def test_the_workflow_has_every_row_of_versions() -> None:
     assert jobs["next"]["continue-on-error"] is True
 
 
+def test_each_release_that_has_a_library_in_the_wheels_has_a_row() -> None:
+    rows = {f"sdist-{release}" for release in array("environment", "BUILT_RELEASES")}
+    assert rows <= {*array("versions", "CASES")}
+
+
 def test_the_workflow_starts_by_itself_and_may_only_read() -> None:
     # "on" is a word for true in YAML 1.1, which PyYAML reads.
     starts = WORKFLOW[True]
