@@ -8,7 +8,7 @@
 namespace tfhybrid {
 namespace {
 
-// Keys of an announcement that are read at once, while no update can be applied.
+// Keys of an announcement that are sent at once; meanwhile no update can be applied.
 constexpr int64_t kKeysAtOnce = 8192;
 
 }  // namespace

@@ -1,9 +1,10 @@
 // RowFeeds: how an owner keeps the passes of hosts fresh: the announced keys of each, and a stream
 // of frames to each.
 //
-// Frames of one table go to a host in the order of the table's versions, because the table's lock
-// is held while rows are read and the frame is put into the stream, after an announcement and after
-// an update. So a host that has received a frame of a version has everything of it.
+// Frames of one table go to a host in the order of the table's versions: the table's lock is held
+// while a frame is put into the stream, and the frame has the rows of that moment. They are read
+// under the lock, or, where they lie in files, before it, and again if one changed meanwhile. So a
+// host that has received a frame of a version has everything of it.
 //
 // On a leader. Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
@@ -58,15 +59,16 @@ class RowFeeds {
     float decay = 1.0f;  // of rows, as it was when they were last sent
   };
 
-  std::vector<int64_t> ToSend(const OpenTable& table, const std::vector<Span<const int64_t>>& keys,
-                              TableFeed* feed) const;
-  // Rows of a table in files, read while others may update it. Empty where rows lie in memory, or
-  // could not be read.
+  // Rows of a table in files, read while updates may change them. Without a frame where they lie
+  // in memory or could not be read.
   struct EarlyRead {
     uint64_t sequence = 0;
     uint64_t version = 0;
     std::shared_ptr<FreshFrame> frame;
   };
+
+  std::vector<int64_t> ToSend(const OpenTable& table, const std::vector<Span<const int64_t>>& keys,
+                              TableFeed* feed) const;
   static EarlyRead ReadEarly(OpenTable* table, int64_t answers, Span<const int64_t> keys);
   static Result<std::shared_ptr<FreshFrame>> Read(TableReader* reader, int64_t answers,
                                                   Span<const int64_t> keys);
