@@ -16,13 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.storage.announced.hosts import add_side_options
+from benchmarks.storage.announced.hosts import HOSTS, add_side_options
 from benchmarks.storage.disk.__main__ import BESIDE_BYTES, limited
 from benchmarks.storage.disk.batches import record_bytes
 from benchmarks.support import launch
 
 LOGGER = logging.getLogger("benchmarks.storage.announced")
-HOSTS = 2
 SIDES = {
     "memory": {"storage": "memory", "batches": 0},
     "files": {"storage": "files", "batches": 0},
@@ -31,8 +30,8 @@ SIDES = {
 Figures = dict[str, float]
 
 
-def run(options: argparse.Namespace, ids: str, side: str) -> Figures:
-    """Runs a side and returns its seconds a step, those of its slower host, and reads."""
+def run(options: argparse.Namespace, ids: str, side: str) -> tuple[Figures, list[int]]:
+    """Returns a side's seconds a step, those of its slower host, its reads, and its digests."""
     values = {**vars(options), "ids": ids, **SIDES[side]}
     names = ("rows", "dim", "keys", "steps", "warm", "share", "path", "dense", "ids", "storage")
     arguments = [text for name in (*names, "batches") for text in (f"--{name}", str(values[name]))]
@@ -51,26 +50,26 @@ def run(options: argparse.Namespace, ids: str, side: str) -> Figures:
     names = ("seconds", "lookup", "post", "dense")
     figures = {name: max(host[name] for host in hosts) / options.steps for name in names}
     figures["pages_read"] = sum(host["read_bytes"] for host in hosts) / 4096 / options.steps
-    figures["digests"] = [host["digest"] for host in hosts]
-    return figures
+    return figures, [host["digest"] for host in hosts]
 
 
 def measure(options: argparse.Namespace, ids: str) -> dict[str, Figures]:
     """Returns the medians of each side over `--rounds`, by turns."""
     rounds = [{side: run(options, ids, side) for side in SIDES} for _ in range(options.rounds)]
-    digests = {json.dumps(figures.pop("digests")) for one in rounds for figures in one.values()}
+    digests = {tuple(of_hosts) for one in rounds for _, of_hosts in one.values()}
     if len(digests) != 1:
         raise SystemExit(f"All sides must end with the same rows. Received: {sorted(digests)}")
     return {
         side: {
-            name: statistics.median(one[side][name] for one in rounds) for name in rounds[0][side]
+            name: statistics.median(one[side][0][name] for one in rounds)
+            for name in rounds[0][side][0]
         }
         for side in SIDES
     }
 
 
 def show(sides: dict[str, Figures], options: argparse.Namespace, ids: str) -> None:
-    """Prints samples a second, what a step waits for, and how much of the disk computing hides."""
+    """Prints samples a second, what a step waits for, and the pages that it reads."""
     table = Table(title=f"{ids} keys, {1000 * options.dense:g} ms of other work a step")
     for heading in ("side", "samples/s", "of memory", "ms a step", "lookup", "post", "pages read"):
         table.add_column(heading, justify="right")

@@ -13,27 +13,13 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.storage.disk.batches import (
-    INITIAL,
-    RATE,
-    add_options,
-    batches,
-    bytes_from_disk,
-    gradients,
-    record_bytes,
-)
+from benchmarks.storage.disk.batches import RATE, add_options, batches, bytes_from_disk, gradients
+from benchmarks.storage.disk.filled import NAME, fill
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
-from tfhybrid.core.opened_table import OpenedTable
-from tfhybrid.core.row_block import RowBlock
-from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.core.native import LinkPurpose
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.initializers import Uniform
 
-NAME, SLOT_BYTES, BLOCK = "item", 16, 65_536
 HOSTS = 2
 Sockets = dict[tuple[int, LinkPurpose], tuple[socket.socket, socket.socket]]
 
@@ -55,23 +41,7 @@ def opened(options: argparse.Namespace, host: int, directory: str, sockets: Sock
             engine.connect_owner(1 - host, purpose, mine, f"rank {1 - host}")
         else:
             engine.serve_owner(reader, purpose, its, f"rank {reader}")
-    files = ("", 0)
-    if options.storage == "files":
-        slots = int(options.share * options.rows / HOSTS)
-        files = (options.path, slots * (record_bytes(options.dim) + SLOT_BYTES))
-    engine.open_table(
-        OpenedTable(
-            NAME, options.dim, Uniform().native, files=files, placement=(PlacementKind.BY_KEY, 0)
-        )
-    )
-    engine.set_optimizer(
-        NAME, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=float(INITIAL), epsilon=1e-7
-    )
-    writer = TableWriter(engine, NAME, options.dim, (1, options.dim), None)
-    for first in range(0, options.rows, BLOCK):
-        keys = np.arange(first, min(first + BLOCK, options.rows))
-        keys = keys[engine.owned(NAME, keys)]
-        writer.write_rows(RowBlock(keys, np.full((len(keys), options.dim), 0.01, np.float32), None))
+    fill(engine, options, HOSTS)
     return engine
 
 
@@ -113,12 +83,10 @@ def train(engine: Engine, options: argparse.Namespace, host: int, barrier) -> di
             times[name] += last - first
     engine.wait(NAME)
     seconds = time.perf_counter() - began
-    stats = engine.table_stats(NAME)
     return {
         "seconds": seconds,
         **times,
         "read_bytes": bytes_from_disk() - read,
-        "misses": stats.cache_misses,
         "digest": engine.digest(NAME),
     }
 
