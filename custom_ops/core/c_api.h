@@ -266,6 +266,8 @@ typedef struct {
   int64_t standing_bytes; /* what these take in shared memory */
   int64_t device_bytes;   /* of the variables on this rank's device */
   int64_t device_rows;    /* that were copied into them */
+  /* Lookups of this process whose keys were numbered ahead, and others of the same layers. */
+  int64_t ahead_hits, ahead_misses;
 } tfhybrid_pass_stats;
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
 /* The passes of a host, as seen by a process that is not one of its ranks; all 0 without passes. */

@@ -10,6 +10,7 @@
 #include "core/c_api_guard.h"
 #include "core/engine/engine_registry.h"
 #include "core/passes/pass_report.h"
+#include "core/util/counters.h"
 
 using tfhybrid::Engine, tfhybrid::HostPasses, tfhybrid::PassCounter, tfhybrid::Status,
     tfhybrid::WithEngine;
@@ -81,7 +82,9 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
               of_rank.standing_rows,
               of_rank.standing_bytes,
               on_device.bytes,
-              on_device.copied};
+              on_device.copied,
+              tfhybrid::CountOf(tfhybrid::Counter::kAheadHits),
+              tfhybrid::CountOf(tfhybrid::Counter::kAheadMisses)};
   });
 }
 

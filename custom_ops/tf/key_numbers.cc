@@ -10,7 +10,6 @@ namespace tfhybrid {
 
 using tensorflow::OpInputList;
 using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
@@ -18,6 +17,16 @@ using tensorflow::shape_inference::InferenceContext;
 namespace {
 
 constexpr int64_t kNumberCostNs = 10;
+
+// Allocates an element of `tensors` and returns its values.
+template <typename T>
+Result<T*> Allocate(OpKernelContext* context, const TensorShape& shape,
+                    std::vector<Tensor>* tensors) {
+  tensors->emplace_back();
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
+      context->allocate_temp(tensorflow::DataTypeToEnum<T>::value, shape, &tensors->back())));
+  return tensors->back().flat<T>().data();
+}
 
 }  // namespace
 
@@ -51,16 +60,14 @@ bool KeyNumbers::AreUsed(OpKernelContext* context) const {
   return false;
 }
 
-Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList& keys) {
+Result<NumberedKeys> KeyNumbers::Make(OpKernelContext* context, const OpInputList& keys) {
   NumberedKeys made;
-  OpOutputList numbers, distinct;
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("numbers", &numbers)));
-  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("distinct", &distinct)));
   std::vector<uint32_t*> to;
   for (int i = 0; i < keys.size(); ++i) {
-    Tensor* tensor = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(numbers.allocate(i, keys[i].shape(), &tensor)));
-    to.push_back(reinterpret_cast<uint32_t*>(tensor->flat<int32_t>().data()));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        int32_t* const numbers,
+        Allocate<int32_t>(context, TensorShape({keys[i].NumElements()}), &made.number_tensors));
+    to.push_back(reinterpret_cast<uint32_t*>(numbers));
     made.numbers.push_back(to.back());
   }
   for (const std::vector<int>& of_table : features_) {
@@ -79,17 +86,30 @@ Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList
       }
     }
   });
-  for (size_t t = 0; t < unique.size(); ++t) {
-    const Span<const int64_t> found = unique[t].keys();
-    Tensor* tensor = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
-        distinct.allocate(static_cast<int>(t), TensorShape({found.size()}), &tensor)));
-    std::copy(found.begin(), found.end(), tensor->flat<int64_t>().data());
-    made.distinct.push_back(Int64sOf(*tensor));
+  for (const UniqueKeys& of_table : unique) {
+    const Span<const int64_t> found = of_table.keys();
+    TFHYBRID_ASSIGN_OR_RETURN(
+        int64_t* const distinct,
+        Allocate<int64_t>(context, TensorShape({found.size()}), &made.distinct_tensors));
+    std::copy(found.begin(), found.end(), distinct);
+    made.distinct.push_back({distinct, found.size()});
   }
+  made.rows.resize(made.distinct.size());
   const MutexLock guard(mutex_);
   idle_.push_back(std::move(unique));
   return made;
+}
+
+void KeyNumbers::Set(OpKernelContext* context, const OpInputList& keys,
+                     const NumberedKeys& made) const {
+  int output = first_output_;
+  for (int i = 0; i < keys.size(); ++i) {
+    Tensor shaped;
+    TF_CHECK_OK(shaped.BitcastFrom(made.number_tensors[static_cast<size_t>(i)],
+                                   tensorflow::DT_INT32, keys[i].shape()));
+    context->set_output(output++, shaped);
+  }
+  for (const Tensor& distinct : made.distinct_tensors) context->set_output(output++, distinct);
 }
 
 KeyNumbers::Scratch KeyNumbers::TakeScratch() {

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "core/compute/unique_keys.h"
+#include "core/store/table_reader.h"
 #include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/tensor.h"
 
 // Outputs and attributes of an op that makes them. int32, since TensorFlow's control flow has few
 // kernels for uint32: numbers are below 2^31, and either type may be read as the other.
@@ -26,11 +28,15 @@
 
 namespace tfhybrid {
 
-// What lies in an op's outputs.
+// What goes to an op's outputs. Immutable once made.
 struct NumberedKeys {
+  std::vector<tensorflow::Tensor> number_tensors;    // of each feature
+  std::vector<tensorflow::Tensor> distinct_tensors;  // of each table
+  // What lies in these.
   std::vector<const uint32_t*> numbers;       // of each feature's keys
   std::vector<Span<const int64_t>> distinct;  // of each table
   std::vector<int64_t> occurrences;           // of all of a table's keys
+  std::vector<RowsAhead> rows;                // of each table, where they were found ahead
 
   // Whether so many keys of a table repeat that it pays to find each distinct one first.
   bool Repeats(size_t table) const { return distinct[table].size() * 8 < occurrences[table] * 7; }
@@ -46,9 +52,12 @@ class KeyNumbers {
   size_t first_feature(size_t table) const { return static_cast<size_t>(features_[table].front()); }
   // Whether anything in the graph takes these outputs: a lookup without a gradient needs none.
   bool AreUsed(tensorflow::OpKernelContext* context) const;
-  // Fills the outputs. Thread-safe; holds no lock while it waits for other threads.
-  Result<NumberedKeys> Run(tensorflow::OpKernelContext* context,
-                           const tensorflow::OpInputList& keys);
+  // Numbers the keys of each feature. Thread-safe; holds no lock while it waits for other threads.
+  Result<NumberedKeys> Make(tensorflow::OpKernelContext* context,
+                            const tensorflow::OpInputList& keys);
+  // Sets the outputs, in the shapes of `keys`.
+  void Set(tensorflow::OpKernelContext* context, const tensorflow::OpInputList& keys,
+           const NumberedKeys& made) const;
 
  private:
   using Scratch = std::vector<UniqueKeys>;  // by table

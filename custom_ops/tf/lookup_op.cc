@@ -14,6 +14,7 @@
 #include "tf/bridge.h"
 #include "tf/feature_bags.h"
 #include "tf/key_numbers.h"
+#include "tf/keys_ahead.h"
 #include "tf/op_kernels.h"
 #include "tf/side_by_side.h"
 
@@ -71,6 +72,7 @@ REGISTER_OP("TfhybridLookup")
     .Attr("dims: list(int)")
     .Attr("side_by_side: bool = false")
     .Attr("reading: {'training', 'outside', 'by_gradient'} = 'by_gradient'")
+    .Attr("collection: int = 0")
     .Attr("M: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
@@ -116,6 +118,7 @@ combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per 
 weighted: Of each feature.
 reading: Whether the model trains. "by_gradient": it does if something takes the numbers, and in
   eager mode.
+collection: The number of the layer that looks up, by which TfhybridNumberAhead finds it; 0: none.
 )doc");
 
 class LookupOp : public NamedTablesKernel {
@@ -124,7 +127,10 @@ class LookupOp : public NamedTablesKernel {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
     OP_REQUIRES_OK(context, context->GetAttr("reading", &reading_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
-    OP_REQUIRES_OK(context, numbers_.Begin(context));
+    OP_REQUIRES_OK(context, numbers_->Begin(context));
+    int64_t collection = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("collection", &collection));
+    ahead_ = KeysAhead::Of(collection);
   }
 
  private:
@@ -150,7 +156,7 @@ class LookupOp : public NamedTablesKernel {
     const PhaseTimer timer(Phase::kFetch);
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
-    TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, keys));
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, *in_use, keys));
     std::vector<FeatureRead> features;
     const bool key_handles = in_use->engine->batches().uses_key_handles();
     const bool outside = IsOutside(context);
@@ -161,7 +167,7 @@ class LookupOp : public NamedTablesKernel {
                           Int64sOf(keys[i]), key_handles, outside});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
-      features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];
+      features.back().distinct = in_use->numbered->distinct[numbers_->table_of()[feature]];
     }
     TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched,
                               in_use->engine->owners().Fetch(features, ThreadsOf(context)));
@@ -200,16 +206,24 @@ class LookupOp : public NamedTablesKernel {
 
   // Whether this is outside of training, where keys without a row read what their table says.
   bool IsOutside(OpKernelContext* context) const {
-    return reading_ == "outside" || (reading_ == "by_gradient" && !numbers_.AreUsed(context));
+    return reading_ == "outside" || (reading_ == "by_gradient" && !numbers_->AreUsed(context));
   }
 
   // Null where nothing takes the numbers.
   Result<std::shared_ptr<const NumberedKeys>> Number(OpKernelContext* context,
+                                                     const TablesInUse& in_use,
                                                      const OpInputList& keys) {
     std::shared_ptr<const NumberedKeys> numbered;
-    if (!numbers_.AreUsed(context)) return numbered;
-    TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_.Run(context, keys));
-    numbered = std::make_shared<const NumberedKeys>(std::move(made));
+    if (!numbers_->AreUsed(context)) return numbered;
+    if (ahead_ != nullptr) {
+      const bool finds = !in_use.engine->tables().AreSharded(in_use.tables);
+      numbered = ahead_->Take(keys, in_use.tables, finds, numbers_);
+    }
+    if (numbered == nullptr) {
+      TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_->Make(context, keys));
+      numbered = std::make_shared<const NumberedKeys>(std::move(made));
+    }
+    numbers_->Set(context, keys, *numbered);
     return numbered;
   }
 
@@ -224,23 +238,25 @@ class LookupOp : public NamedTablesKernel {
                                const OpInputList& keys) {
     KeysByTable by_table = {in_use.numbered, {}};
     if (by_table.numbered == nullptr) {
-      TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, Number(context, keys));
+      TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, Number(context, in_use, keys));
     }
     if (by_table.numbered == nullptr) return by_table;
-    by_table.rows.resize(by_table.numbered->distinct.size());
+    const NumberedKeys& numbered = *by_table.numbered;
+    by_table.rows.resize(numbered.distinct.size());
     for (size_t table = 0; table < by_table.rows.size(); ++table) {
-      const size_t feature = numbers_.first_feature(table);
-      if (IsFetched(in_use, feature) || !by_table.numbered->Repeats(table)) continue;
+      const size_t feature = numbers_->first_feature(table);
+      const RowsAhead& ahead = numbered.rows[table];
+      if (IsFetched(in_use, feature) || (ahead.rows.empty() && !numbered.Repeats(table))) continue;
       TFHYBRID_ASSIGN_OR_RETURN(by_table.rows[table],
-                                in_use.tables[feature]->reader->Find(
-                                    by_table.numbered->distinct[table], ThreadsOf(context)));
+                                in_use.tables[feature]->reader->Find(numbered.distinct[table],
+                                                                     ThreadsOf(context), ahead));
     }
     return by_table;
   }
 
   LookupKeys KeysOf(const KeysByTable& by_table, size_t feature, Span<const int64_t> keys) const {
     if (by_table.numbered == nullptr) return keys;
-    const FoundRows& rows = by_table.rows[numbers_.table_of()[feature]];
+    const FoundRows& rows = by_table.rows[numbers_->table_of()[feature]];
     if (rows.mapped == nullptr) return keys;
     return {keys, by_table.numbered->numbers[feature], &rows};
   }
@@ -300,7 +316,9 @@ class LookupOp : public NamedTablesKernel {
   bool side_by_side_ = false;
   std::string reading_;
   FeatureBags feature_bags_;
-  KeyNumbers numbers_;
+  // Shared with what numbers keys ahead, which may outlive this.
+  const std::shared_ptr<KeyNumbers> numbers_ = std::make_shared<KeyNumbers>();
+  std::shared_ptr<KeysAhead> ahead_;  // null: this lookup is of no collection
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridLookup").Device(tensorflow::DEVICE_CPU), LookupOp);

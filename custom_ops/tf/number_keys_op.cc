@@ -38,7 +38,9 @@ class NumberKeysOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     OpInputList keys;
     OP_REQUIRES_OK(context, context->input_list("keys", &keys));
-    OP_REQUIRES_OK(context, ToTensorFlow(numbers_.Run(context, keys).status()));
+    const Result<NumberedKeys> made = numbers_.Make(context, keys);
+    OP_REQUIRES_OK(context, ToTensorFlow(made.status()));
+    numbers_.Set(context, keys, made.value());
   }
 
  private:

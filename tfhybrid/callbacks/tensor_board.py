@@ -75,6 +75,7 @@ class TensorBoard(keras.callbacks.Callback):
     | `apply` | the leader creates rows, updates them, and settles |
     | `settle` | the leader counts waiting keys and evicts |
     | `pass` | rows of a pass are being transferred; no thread waits for them |
+    | `ahead` | a data set numbers the keys of a batch before its lookup |
 
     Phases of different threads overlap. Lookups of evaluation are included.
 

@@ -128,7 +128,7 @@ class LinkPurpose(enum.IntEnum):
 # `tfhybrid::Phase`
 PHASES = (
     *("wait", "fetch", "lookup", "sum", "post", "collect"),
-    *("exchange", "plan", "apply", "settle", "pass"),
+    *("exchange", "plan", "apply", "settle", "pass", "ahead"),
 )
 # `tfhybrid::PhaseSpan`; times in nanoseconds since the epoch.
 PHASE_SPAN = np.dtype([("phase", "<i4"), ("thread", "<i4"), ("begin", "<i8"), ("end", "<i8")])
@@ -136,7 +136,7 @@ PHASE_SPAN = np.dtype([("phase", "<i4"), ("thread", "<i4"), ("begin", "<i8"), ("
 # `tfhybrid::Counter`
 COUNTERS = (
     *("steps", "samples", "sent_bytes", "received_bytes", "fetched_rows", "fetched_bytes"),
-    *("served_rows", "served_bytes", "keys_read", "unseen_keys"),
+    *("served_rows", "served_bytes", "keys_read", "unseen_keys", "ahead_hits", "ahead_misses"),
 )
 
 # Initial size, in elements, of the buffer for a result of unknown size.

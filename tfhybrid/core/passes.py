@@ -41,6 +41,8 @@ class PassStats:
         device_bytes: Bytes of the variables on this rank's device
             (`TableConfig(fast_tier="device")`).
         device_rows: Rows that were copied into these variables.
+        ahead_hits: Lookups of this process whose keys had been numbered ahead.
+        ahead_misses: Other lookups of the same layers in training.
     """
 
     passes: int = 0
@@ -56,6 +58,8 @@ class PassStats:
     standing_bytes: int = 0
     device_bytes: int = 0
     device_rows: int = 0
+    ahead_hits: int = 0
+    ahead_misses: int = 0
 
 
 class _StatsStruct(ctypes.Structure):

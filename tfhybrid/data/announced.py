@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +17,7 @@ from tfhybrid.announcing import MISSES
 from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
+from tfhybrid.data.numbered_ahead import numbered_ahead
 from tfhybrid.data.samples.generated import generated
 from tfhybrid.errors import ConfigError
 from tfhybrid.job.job import Job, current_job
@@ -40,6 +42,17 @@ class Layer(Protocol):
     def table_names(self) -> dict[str, str]:
         """The name of each feature's table; empty until the layer is built."""
 
+    def fetches_rows(self) -> bool:
+        """Returns whether lookups fetch rows from other hosts, or keep them on the device."""
+
+    def number_ahead(self, inputs: Mapping[str, Any], batches: int) -> tf.Operation:
+        """Numbers the keys of a batch before the layer looks them up.
+
+        Args:
+            inputs: Keys by feature name.
+            batches: Maximum number of batches that are kept for lookups.
+        """
+
 
 # Function that returns the name of a table, or `None` before the table is open.
 TableName = Callable[[], str | None]
@@ -59,9 +72,12 @@ def announce(
 
     A pass is a group of `batches` batches. While one pass is trained, the rows of the next one are
     fetched from the hosts that own them. If an update changes rows of a pass, the changed rows are
-    sent after it. The trained weights stay the same, bit for bit. On one host, and for tables that
-    are not sharded, `announce` has an effect only with `TableConfig(fast_tier="device")`: then the
-    rows of a pass are kept on the device.
+    sent after it. The trained weights stay the same, bit for bit. With
+    `TableConfig(fast_tier="device")`, the rows of a pass are kept on the device.
+
+    On one host, and if no table is sharded, there is nothing to fetch: then the keys of the next
+    `batches` batches of a `tf.data.Dataset` are numbered, and their rows found, on a thread of the
+    data set. `fetch`, `on_miss` and `fast_tier_bytes` have no effect then.
 
     Call `announce` last, after all other transformations. A later transformation that reads ahead
     of the training, such as `prefetch`, makes lookups miss rows that were fetched.
@@ -93,7 +109,9 @@ def announce(
         A `tf.data.Dataset` if `dataset` is one, else an iterable.
 
     Raises:
-        ConfigError: An argument is invalid, or `optimizer` does not have `update="pass"`.
+        ConfigError: An argument is invalid, `optimizer` does not have `update="pass"`, or a
+            `tf.data.Dataset` has no dict of features or keys of the wrong type.
+        NotInitializedError: `dataset` is a `tf.data.Dataset`, and there is no job.
 
     Example:
 
@@ -117,9 +135,12 @@ def announce(
         None if fast_tier_bytes is None else fast_tier_bytes // distributed.local_size(),
     )
     boundary = None if optimizer is None else _boundary_of(optimizer, batches)
-    announced = _Announced(dataset, _tables_of(layers), lookahead, boundary)
+    calls = _calls_of(layers)
+    announced = _Announced(dataset, calls, lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
+    if boundary is None and announced.has_all_rows:
+        return numbered_ahead(dataset, batches, calls)
     result = generated(announced.elements, dataset.element_spec)
     cardinality = dataset.cardinality()
     if int(cardinality) != tf.data.UNKNOWN_CARDINALITY:
@@ -135,12 +156,13 @@ class _Announced:
     def __init__(
         self,
         dataset: Iterable[Any],
-        tables: Mapping[str, TableName],
+        calls: Sequence[_Call],
         lookahead: Lookahead,
         boundary: Boundary | None,
     ) -> None:
         self._dataset = dataset
-        self._tables = tables
+        self._calls = calls
+        self._tables = _tables_of(calls)
         self._lookahead = lookahead
         self._boundary = boundary
         self._logged = False
@@ -148,9 +170,20 @@ class _Announced:
     def __iter__(self) -> Iterator[Any]:
         return EndingIterator(self.elements())
 
+    @property
+    def _job(self) -> Job:
+        return current_job()
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether this host has the rows of all lookups, in its memory or its files."""
+        return self._job.engine.takes_announcements and not any(
+            call.layer.fetches_rows() for call in self._calls
+        )
+
     def elements(self) -> Iterator[Any]:
         """Yields the elements, and announces their keys before that."""
-        job = current_job()
+        job = self._job
         batches = self._lookahead.over(self._dataset, self._keys, job.engine, self._boundary)
         with contextlib.closing(batches):
             for element in batches:
@@ -212,13 +245,35 @@ def _flat(keys: Any) -> np.ndarray:
     return np.ravel(np.asarray(keys)).astype(np.int64, copy=False)
 
 
-def _tables_of(layers: Any) -> dict[str, TableName]:
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A call of a layer, with the data set's name of each of the layer's features."""
+
+    layer: Layer
+    names: Mapping[str, str]
+
+    @property
+    def features(self) -> list[str]:
+        return list(self.names.values())
+
+    def number_ahead(self, features: Mapping[str, Any], batches: int) -> tf.Operation:
+        keys = {feature: features[name] for feature, name in self.names.items()}
+        return self.layer.number_ahead(keys, batches)
+
+
+def _calls_of(layers: Any) -> list[_Call]:
     if isinstance(layers, Mapping):
-        of_layers = {feature: (layer, layer.features[0]) for feature, layer in layers.items()}
-    else:
-        collections = [layers] if isinstance(layers, Layer) else list(layers)
-        of_layers = {feature: (each, feature) for each in collections for feature in each.features}
-    return {feature: _name_of(*layer) for feature, layer in of_layers.items()}
+        return [_Call(layer, {layer.features[0]: name}) for name, layer in layers.items()]
+    collections = [layers] if isinstance(layers, Layer) else list(layers)
+    return [_Call(each, {feature: feature for feature in each.features}) for each in collections]
+
+
+def _tables_of(calls: Sequence[_Call]) -> dict[str, TableName]:
+    return {
+        name: _name_of(call.layer, feature)
+        for call in calls
+        for feature, name in call.names.items()
+    }
 
 
 def _name_of(layer: Layer, feature: str) -> TableName:

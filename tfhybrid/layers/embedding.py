@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -189,7 +190,7 @@ class Embedding(EmbeddingCollection):
         feature = self.features[0]
         if self._mask is not None and weights is None:
             padded = self._padded(inputs)
-            return padded.spread(self._read(padded.present(), training))
+            return padded.spread(self._read(padded.present(), training, self._number))
         inputs = self._integers(inputs)
         of_keys = None if weights is None else {feature: weights}
         return super().call({feature: inputs}, of_keys, training)[feature]
@@ -247,10 +248,21 @@ class Embedding(EmbeddingCollection):
         feature, inputs = self.features[0], self._integers(inputs)
         return padded_list(feature, self._configs[feature], self._mask_key, inputs)
 
-    def _read(self, keys: FeatureKeys, training: Any) -> tf.Tensor:
+    @override
+    def _keys_of(self, inputs: Mapping[str, Any]) -> list[FeatureKeys]:
+        (keys,) = (inputs[feature] for feature in self.features)
+        if self._mask is not None:
+            return [self._padded(keys).present()]
+        return super()._keys_of({self.features[0]: self._integers(keys)})
+
+    def _read(self, keys: FeatureKeys, training: Any, collection: int = 0) -> tf.Tensor:
         """Returns the embedding of each key."""
         (embeddings,) = table_lookup.lookup(
-            list(self._proxies.values()), [keys], on_device=self._on_device, training=training
+            list(self._proxies.values()),
+            [keys],
+            on_device=self._on_device,
+            training=training,
+            collection=collection,
         )
         return tf.cast(embeddings, self.compute_dtype)
 

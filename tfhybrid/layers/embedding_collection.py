@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,15 +12,20 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from tensorflow import keras
 
+from tfhybrid import distributed
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.config import TableConfig
+from tfhybrid.config.placement import REPLICATED
 from tfhybrid.errors import ConfigError, NameTakenError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import abandoned_tables, feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
+from tfhybrid.ops import lookup as lookup_op
 from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.ops.lookup import FeatureKeys
 from tfhybrid.store import Table
+
+_numbers = itertools.count(1)  # one for each layer of this process
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
@@ -93,6 +99,7 @@ class EmbeddingCollection(keras.layers.Layer):
         self._on_device: DeviceRows | None = None
         self._has_been_called = False
         self._is_abandoned = False
+        self._number = next(_numbers)
 
     @property
     def features(self) -> list[str]:
@@ -207,6 +214,7 @@ class EmbeddingCollection(keras.layers.Layer):
             side_by_side=self._concatenate,
             on_device=self._on_device,
             training=training,
+            collection=self._number,
         )
         if self._concatenate:
             return tf.cast(embeddings[0], self.compute_dtype)
@@ -214,6 +222,30 @@ class EmbeddingCollection(keras.layers.Layer):
             feature: of_feature.reshape(tf.cast(embedding, self.compute_dtype))
             for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
         }
+
+    def fetches_rows(self) -> bool:
+        """Returns whether lookups fetch rows from other hosts, or keep them on the device."""
+        several = len(set(distributed.hosts())) > 1
+        return any(
+            config.fast_tier == "device" or (several and config.placement != REPLICATED)
+            for config in self._recipes.values()
+        )
+
+    def number_ahead(self, inputs: Mapping[str, Any], batches: int) -> tf.Operation:
+        """Numbers the keys of a batch before `call` looks them up, on a thread of a data set.
+
+        Args:
+            inputs: Keys by feature name, as for `call`.
+            batches: Maximum number of batches that are kept for lookups; the oldest is dropped.
+
+        Raises:
+            ConfigError: A feature is missing, or its keys have the wrong type or shape.
+        """
+        return lookup_op.number_ahead(self._number, self._keys_of(inputs), batches)
+
+    def _keys_of(self, inputs: Mapping[str, Any]) -> list[FeatureKeys]:
+        """Returns what `call` looks up."""
+        return self._feature_keys(inputs, {})
 
     def _feature_keys(
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]

@@ -53,6 +53,7 @@ def lookup(
     side_by_side: bool = False,
     on_device: DeviceRows | None = None,
     training: Any = None,
+    collection: int = 0,
 ) -> list[tf.Tensor]:
     """Reads the embeddings of all features, and combines the embeddings of bags.
 
@@ -65,6 +66,7 @@ def lookup(
         training: Argument `training` of Keras: see `ops.lookup.lookup`; a tensor counts as `None`
             (default). On a device, only False is outside of training, where keys without a row
             read what their table says.
+        collection: Number of the layer, if its keys may be numbered ahead. Default 0: no.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
@@ -85,7 +87,9 @@ def lookup(
         embeddings = _of_tiers(proxies, features, on_device, trains)
     else:
         refs = [_ref(proxy) for proxy in proxies]
-        return lookup_op.lookup(refs, features, side_by_side=side_by_side, training=trains)
+        return lookup_op.lookup(
+            refs, features, side_by_side=side_by_side, training=trains, collection=collection
+        )
     if not side_by_side:
         return embeddings
     return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]

@@ -129,6 +129,7 @@ def lookup(
     *,
     side_by_side: bool = False,
     training: bool | None = None,
+    collection: int = 0,
 ) -> list[tf.Tensor]:
     """Reads the embeddings of all features in one op, and combines the embeddings of bags.
 
@@ -140,6 +141,7 @@ def lookup(
             otherwise it reads what its table says (`Table.unseen`). In a graph, the model also
             trains if a gradient of the lookup is computed. `None` (default): in a graph, only
             then; in eager mode, yes.
+        collection: Number by which `number_ahead` finds this lookup. Default 0: it does not.
 
     Returns:
         One tensor per feature: float32 `keys.shape + [dim]`, or `[bags, dim]` with a combiner. With
@@ -149,10 +151,8 @@ def lookup(
         tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
             earlier update failed.
     """
-    if features[0].samples is not None:
-        # The gradient sees nothing but the inputs of the op, and counts the samples of the first.
-        counted = _without_keys(features[0].samples)
-        return lookup([tables[0], *tables], [counted, *features], training=training)[1:]
+    features, given = _counted(features), len(features)
+    tables = [tables[0]] * (len(features) - given) + list(tables)
     outputs = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
         keys=[feature.keys for feature in features],
@@ -165,15 +165,40 @@ def lookup(
         weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
         reading=_reading(training),
+        collection=collection,
         M=1 if side_by_side else len(features),
         T=len({table.name for table in tables}),
     )
-    return list(outputs.embeddings)
+    return list(outputs.embeddings)[len(features) - given :]
 
 
-def _without_keys(samples: tf.Tensor) -> FeatureKeys:
-    """Returns a feature of so many samples without any key."""
-    return FeatureKeys(tf.zeros(tf.stack([samples, tf.constant(0, tf.int64)]), tf.int64))
+def number_ahead(collection: int, features: Sequence[FeatureKeys], batches: int) -> tf.Operation:
+    """Numbers the keys of a batch and finds their rows, before a lookup that has the same keys.
+
+    Does nothing before the first lookup of the collection that trains.
+
+    Args:
+        collection: Number of the lookup, from 1.
+        features: Keys of each feature, in the order in which the lookup has them.
+        batches: Maximum number of batches that are kept for lookups; the oldest is dropped.
+
+    Returns:
+        The operation, to be made a control dependency of what the batch becomes.
+    """
+    keys = [feature.keys for feature in _counted(features)]
+    return OPS.tfhybrid_number_ahead(keys=keys, collection=collection, batches=batches)
+
+
+def _counted(features: Sequence[FeatureKeys]) -> Sequence[FeatureKeys]:
+    """Returns the features, after one without keys if the first one tells its samples.
+
+    The gradient sees nothing but the inputs of the op, and counts the samples of the first.
+    """
+    samples = features[0].samples
+    if samples is None:
+        return features
+    shape = tf.stack([samples, tf.constant(0, tf.int64)])
+    return [FeatureKeys(tf.zeros(shape, tf.int64)), *features]
 
 
 def _reading(training: bool | None) -> str:

@@ -65,6 +65,10 @@ SIDES = {
     "tfhybrid-horovod": Side("benchmarks.step.step.tfhybrid_step", ("--dense", "horovod")),
     "tfhybrid-bfloat16": Side("benchmarks.step.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
     "tfhybrid-sharded": Side("benchmarks.step.step.tfhybrid_step", ("--sharded",)),
+    "tfhybrid-dataset": Side("benchmarks.step.step.tfhybrid_step", ("--dataset",)),
+    "tfhybrid-ahead": Side(
+        "benchmarks.step.step.tfhybrid_step", ("--dataset", "--pass-batches", "2")
+    ),
     "tfhybrid-pass": Side(
         "benchmarks.step.step.tfhybrid_step", ("--sharded", "--pass-batches", "2")
     ),

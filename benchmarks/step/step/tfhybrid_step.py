@@ -49,12 +49,21 @@ def make_step(network: keras.Model, options: argparse.Namespace) -> model.Step:
     return step
 
 
+def dataset_of(batches: list[model.Batch]) -> tf.data.Dataset:
+    """Returns the batches as an input pipeline hands them over."""
+    ids, labels = zip(*batches, strict=True)
+    features = {name: tf.stack([batch[name] for batch in ids]) for name in ids[0]}
+    return tf.data.Dataset.from_tensor_slices((features, tf.stack(labels)))
+
+
 def count_fetching() -> dict[str, float]:
-    """Returns since the job began: how long rows were on their way and waited for, and bytes."""
+    """Returns since the job began: milliseconds of getting rows, and rows and bytes."""
     passes, counters, times = tfhybrid.pass_stats(), native.counters(), native.phase_times()
     return {
         "pass_on_its_way_milliseconds": 1e3 * times["pass"],
         "fetch_wait_milliseconds": 1e3 * times["fetch"],
+        "lookup_milliseconds": 1e3 * times["lookup"],
+        "ahead_milliseconds": 1e3 * times["ahead"],
         "pass_bytes": passes.bytes,
         "pass_asked_rows": passes.requested,
         "pass_refreshed_rows": passes.refreshed,
@@ -71,6 +80,7 @@ def main() -> None:
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
     parser.add_argument("--dense", default="auto", help="how dense gradients are added up")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
+    parser.add_argument("--dataset", action="store_true", help="batches come from tf.data")
     parser.add_argument("--pass-batches", type=int, default=0, help="of a pass; 0 announces none")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
@@ -86,13 +96,15 @@ def main() -> None:
     step = make_step(network, arguments)
 
     def ahead(batches):
+        data = dataset_of(batches) if arguments.dataset else batches
         if arguments.pass_batches == 0:
-            return batches
-        return tfhybrid.data.announce(batches, batches=arguments.pass_batches, layers=collection)
+            return data
+        return tfhybrid.data.announce(data, batches=arguments.pass_batches, layers=collection)
 
     way = "sharded" if arguments.sharded else arguments.exchange
+    way += ", from a data set" if arguments.dataset else ""
     if arguments.pass_batches:
-        way += f", passes of {arguments.pass_batches}"
+        way += f", {arguments.pass_batches} batches announced"
     name = f"tfhybrid ({way}, {arguments.wire_dtype}, dense {arguments.dense})"
     model.measure(name, config, step, feed, ahead, count_fetching)
 

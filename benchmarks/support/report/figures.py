@@ -168,6 +168,14 @@ def _announced(result: dict[str, Any]) -> Iterator[Figure]:
             yield f"{ids}.{side}", f"{result['setting']['keys'] / row['seconds']:,.0f}"
 
 
+def _step_ahead(result: dict[str, Any]) -> Iterator[Figure]:
+    for side, runs in result["runs"].items():
+        for phase in ("lookup", "ahead"):
+            milliseconds = statistics.median(run[f"{phase}_milliseconds"] for run in runs)
+            yield f"{side}.{phase}", f"{milliseconds:.0f}"
+        yield side, f"{result['summary'][side]['samples_per_second']:,}"
+
+
 def _roles_links(result: dict[str, Any]) -> Iterator[Figure]:
     for shape, of in result["links"].items():
         for side, row in of["summary"].items():
@@ -226,6 +234,8 @@ _FIGURES: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "timeline": _timeline,
     "memory": _memory,
     "announced": _announced,
+    "step_ahead": _step_ahead,
+    "step_ahead_uniform": _step_ahead,
     "lookup": _lookup,
     "lists": _lists,
     "readers": _readers,

@@ -26,7 +26,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 10;
+inline constexpr uint32_t kFormatVersion = 11;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -109,6 +109,7 @@ struct Removal {
 struct TableCounters {
   alignas(64) uint64_t version;  // atomic: updates applied; a futex watches it
   uint64_t sequence;             // atomic: odd while rows change (core/store/row_sequence.h)
+  uint64_t moves;                // atomic: raised after rows have got other numbers, or none
   alignas(64) uint64_t rows;     // atomic: rows that are fully written
   uint64_t chunks;               // atomic: chunks that can be mapped
   uint64_t index_generation;     // atomic: the index that can be mapped
@@ -164,6 +165,13 @@ inline constexpr int64_t kHistoryFloats = sizeof(RowHistory) / sizeof(float);
 template <typename Value>
 void StoreRelease(Value* at, Value value) {
   __atomic_store(at, &value, __ATOMIC_RELEASE);
+}
+
+template <typename Value>
+Value LoadAcquire(const Value& at) {
+  Value value;
+  __atomic_load(&at, &value, __ATOMIC_ACQUIRE);
+  return value;
 }
 
 }  // namespace tfhybrid

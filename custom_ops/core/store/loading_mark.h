@@ -17,6 +17,7 @@ class LoadingMark {
     BeginRowChange(&table->counters);
   }
   ~LoadingMark() {
+    NoteMoves(&table_->counters);
     EndRowChange(&table_->counters);
     if (!left_) Set(0);
   }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/compute/row_update.h"
+#include "core/store/row_sequence.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
 
@@ -72,6 +73,7 @@ void RowRemoval::Remove(std::vector<int64_t> rows) {
     }
     RemoveRow(rows[i]);
   }
+  if (!rows.empty()) NoteMoves(&page_->counters());
 }
 
 void RowRemoval::RemoveRow(int64_t row) {

@@ -21,6 +21,11 @@ inline void BeginRowChange(TableCounters* counters) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+// Row numbers that were read before are worth nothing from now on.
+inline void NoteMoves(TableCounters* counters) {
+  __atomic_store_n(&counters->moves, counters->moves + 1, __ATOMIC_RELEASE);
+}
+
 // Whoever sees the even number sees all rows as they are now. Wakes those who wait for it.
 inline void EndRowChange(TableCounters* counters) {
   PublishWord(&counters->sequence, (counters->sequence | 1) + 1);

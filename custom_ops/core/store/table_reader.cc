@@ -14,18 +14,9 @@
 namespace tfhybrid {
 namespace {
 
-template <typename Number>
-Number LoadAcquire(const Number& counter) {
-  Number value;
-  __atomic_load(&counter, &value, __ATOMIC_ACQUIRE);
-  return value;
-}
-
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
 // lines under way; further ahead, prefetched lines are pushed out again.
 constexpr int64_t kDistance = 16;
-// Rough cost of finding a row, in nanoseconds.
-constexpr int64_t kFindRowCostNs = 30;
 
 void Count(const UnseenKeys& unseen, int64_t keys, int64_t missing) {
   if (!unseen.counts) return;
@@ -226,55 +217,6 @@ Status TableReader::MapChunks(MappedView* view, int64_t count) const {
   }
   view->capacity = locator_.Capacity(static_cast<int64_t>(view->chunks.size()));
   return Status::Ok();
-}
-
-Status TableReader::ResolveNew(const MappedView& view, int64_t* row) const {
-  const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
-  // A row that was removed meanwhile; lookups of a training step meet none.
-  const bool removed = *row >= rows && shape().policy.kind != PolicyKind::kNone;
-  if ((*row < 0 || *row >= rows) && !removed) {
-    return Status::Error(StatusCode::kDataLoss, "The index of table '", name(),
-                         "' is damaged: it names row ", *row, " of ", rows);
-  }
-  // Created after this lookup began, in a chunk that is not mapped yet: when it began, the key read
-  // its initial value.
-  if (removed || *row >= view.capacity) *row = KeyIndex::kMissing;
-  return Status::Ok();
-}
-
-int64_t TableReader::MappedRows(const MappedView& view) const {
-  return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
-}
-
-// A group of keys is found together.
-Status TableReader::FindRows(const MappedView& view, Span<const int64_t> keys,
-                             const float** rows) const {
-  const auto known_rows = static_cast<uint64_t>(MappedRows(view));
-  int64_t found[KeyIndex::kGroup];
-  for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
-    const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
-    view.index.FindBatch(keys.subspan(begin, count), Span<int64_t>(found, count));
-    for (int64_t i = 0; i < count; ++i) {
-      if (static_cast<uint64_t>(found[i]) >= known_rows && found[i] != KeyIndex::kMissing) {
-        TFHYBRID_RETURN_IF_ERROR(ResolveNew(view, &found[i]));
-      }
-      rows[begin + i] = found[i] < 0 ? nullptr : RowAt(view, found[i]);
-    }
-  }
-  return Status::Ok();
-}
-
-Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor& parallel_for) {
-  FoundRows found;
-  if (in_files()) return found;
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
-  found.mapped = view;
-  found.rows.resize(static_cast<size_t>(keys.size()));
-  TFHYBRID_RETURN_IF_ERROR(
-      RunParts(parallel_for, keys.size(), kFindRowCostNs, [&](int64_t begin, int64_t end) {
-        return FindRows(*view, keys.subspan(begin, end - begin), found.rows.data() + begin);
-      }));
-  return found;
 }
 
 template <typename Take>

@@ -60,6 +60,13 @@ struct FoundRows {
   std::vector<const float*> rows;      // of each key; null: it has none
 };
 
+// The same, found while updates ran, for a lookup that comes later. Numbers instead of addresses:
+// they keep nothing mapped.
+struct RowsAhead {
+  uint64_t moves = 0;         // that there had been (TableCounters)
+  std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
+};
+
 // The keys of a lookup. If their rows were found before, keys[i] is number numbers[i] of the found
 // keys.
 struct LookupKeys {
@@ -108,7 +115,12 @@ class TableReader {
 
   // Finds the rows of the distinct keys of a batch, so that its lookups find none again. Finds none
   // where rows lie in files: those are not in memory yet.
-  Result<FoundRows> Find(Span<const int64_t> keys, const ParallelFor& parallel_for);
+  // `ahead`: what FindAhead() returned for the same keys. It is worth nothing where rows have moved
+  // since, and a key that had no row then may have one.
+  Result<FoundRows> Find(Span<const int64_t> keys, const ParallelFor& parallel_for,
+                         const RowsAhead& ahead = {});
+  // Finds them while others may write the table. Where that makes rows unreadable, it finds none.
+  RowsAhead FindAhead(Span<const int64_t> keys, const ParallelFor& parallel_for);
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(const LookupKeys& keys, RowCursor<float> out, const UnseenKeys& unseen = {});
   // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
@@ -184,6 +196,11 @@ class TableReader {
   Status Visit(const LookupKeys& keys, const Take& take);
   // The rows of keys that exist now and are mapped.
   Status FindRows(const MappedView& view, Span<const int64_t> keys, const float** rows) const;
+  // The same as numbers, at most KeyIndex::kGroup of them.
+  Status FindNumbers(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
+  // The same where most are known.
+  Status FindMissing(const MappedView& view, Span<const int64_t> keys, const int64_t* known,
+                     const float** rows) const;
   template <typename Take>
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }

@@ -19,8 +19,10 @@ enum class Counter : int {
   kServedBytes,    // bytes of these
   kKeysRead,       // keys that lookups outside of training read
   kUnseenKeys,     // of these, keys without a row
+  kAheadHits,      // lookups whose keys were numbered ahead
+  kAheadMisses,    // others of layers whose data set announces keys
 };
-inline constexpr int kCounters = 10;
+inline constexpr int kCounters = 12;
 
 int64_t CountOf(Counter counter);
 void AddTo(Counter counter, int64_t count);

@@ -25,8 +25,9 @@ enum class Phase : int {
   kApply,     // makes rows, updates them, and settles
   kSettle,    // counts waiting keys, and evicts
   kPass,      // rows of a pass are on their way, which no thread waits for
+  kAhead,     // the keys of a batch are numbered before its lookup
 };
-inline constexpr int kPhases = 11;
+inline constexpr int kPhases = 12;
 
 using PhaseClock = std::chrono::steady_clock;
 
