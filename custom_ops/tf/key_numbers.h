@@ -36,7 +36,7 @@ struct NumberedKeys {
   std::vector<const uint32_t*> numbers;       // of each feature's keys
   std::vector<Span<const int64_t>> distinct;  // of each table
   std::vector<int64_t> occurrences;           // of all of a table's keys
-  std::vector<RowsAhead> rows;                // of each table, where they were found ahead
+  std::vector<RowNumbers> rows;               // of each table, where they were found ahead
 
   // Whether so many keys of a table repeat that it pays to find each distinct one first.
   bool Repeats(size_t table) const { return distinct[table].size() * 8 < occurrences[table] * 7; }

@@ -8,7 +8,7 @@
 //   model step n + 1  TfhybridLookup
 //
 // Numbers depend on nothing but the keys, which are compared; rows are worthless once they have
-// moved (RowsAhead). So a lookup that takes a batch from here reads what it would read without it.
+// moved (RowNumbers). So a lookup that takes a batch from here reads what it would read without it.
 // The first lookup of a collection says how keys are numbered: until then nothing is done ahead.
 //
 // Owned by the kernels of both ops. Thread-safe.

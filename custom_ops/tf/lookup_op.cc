@@ -245,11 +245,19 @@ class LookupOp : public NamedTablesKernel {
     by_table.rows.resize(numbered.distinct.size());
     for (size_t table = 0; table < by_table.rows.size(); ++table) {
       const size_t feature = numbers_->first_feature(table);
-      const RowsAhead& ahead = numbered.rows[table];
-      if (IsFetched(in_use, feature) || (ahead.rows.empty() && !numbered.Repeats(table))) continue;
-      TFHYBRID_ASSIGN_OR_RETURN(by_table.rows[table],
-                                in_use.tables[feature]->reader->Find(numbered.distinct[table],
-                                                                     ThreadsOf(context), ahead));
+      const RowNumbers& ahead = numbered.rows[table];
+      OpenTable& open = *in_use.tables[feature];
+      const bool pays =
+          numbered.Repeats(table) || !ahead.rows.empty() || open.known_rows != nullptr;
+      if (IsFetched(in_use, feature) || !pays) continue;
+      const Span<const int64_t> distinct = numbered.distinct[table];
+      TFHYBRID_ASSIGN_OR_RETURN(FoundRows found,
+                                open.reader->Find(distinct, ThreadsOf(context), ahead));
+      if (open.known_rows != nullptr && found.mapped != nullptr) {
+        open.known_rows->Keep(
+            {by_table.numbered, distinct, found.numbers.moves, std::move(found.numbers.rows)});
+      }
+      by_table.rows[table] = std::move(found);
     }
     return by_table;
   }

@@ -29,10 +29,14 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
   firsts_.clear();
   others_.clear();
   only_ = nullptr;
+  first_begin_ = 0;
+  first_positions_ = {};
   if (ranks.size() == 1) {
     const int64_t begin = ranks[0].keys.size() * part.part / part.parts;
     const int64_t end = ranks[0].keys.size() * (part.part + 1) / part.parts;
     keys_ = ranks[0].keys.subspan(begin, end - begin);
+    first_begin_ = begin;
+    of_first_rank_ = keys_.size();
     only_ = ranks[0].gradients + begin * dim;
     only_ranks_ = ranks[0].ranks == nullptr ? nullptr : ranks[0].ranks + begin;
     return;
@@ -50,6 +54,10 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
     }
   }
   keys_ = unique_.keys();
+  if (part.parts > 1 && !ranks.empty()) first_positions_ = part.positions[0];
+  of_first_rank_ = part.parts > 1  ? first_positions_.size()
+                   : ranks.empty() ? 0
+                                   : ranks[0].keys.size();
 }
 
 void MergedKeys::Add(const RankGradients& rank, int64_t position) {

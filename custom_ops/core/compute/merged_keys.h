@@ -49,6 +49,11 @@ class MergedKeys {
     if (only_ == nullptr) return first(i).count;
     return only_ranks_ == nullptr ? 1 : only_ranks_[i];
   }
+  // Where keys()[i] is among the keys of the first rank; -1 where that rank has it not.
+  int64_t FirstRankPosition(int64_t i) const {
+    if (i >= of_first_rank_) return -1;
+    return first_positions_.empty() ? first_begin_ + i : first_positions_[i];
+  }
   // Floats of scratch that Sum() needs.
   static int64_t ScratchFloats(int64_t dim) { return 2 * dim; }
   // The sum for keys()[i]: in `scratch`, or in place if there is only one gradient.
@@ -77,6 +82,11 @@ class MergedKeys {
   Span<const int64_t> keys_;
   const float* only_ = nullptr;  // the gradients of the one rank there is; then firsts_ is empty
   const uint16_t* only_ranks_ = nullptr;
+  // The keys of the first rank come first: so many, at these positions there, or at all from
+  // first_begin_ on.
+  int64_t of_first_rank_ = 0;
+  int64_t first_begin_ = 0;
+  Span<const uint32_t> first_positions_;
   UniqueKeys unique_;
   std::vector<First> firsts_;
   std::vector<Other> others_;

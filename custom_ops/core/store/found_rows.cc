@@ -57,65 +57,71 @@ Status TableReader::FindRows(const MappedView& view, Span<const int64_t> keys,
   return Status::Ok();
 }
 
+Status TableReader::FindAll(const MappedView& view, Span<const int64_t> keys,
+                            int64_t* numbers) const {
+  for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
+    const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
+    TFHYBRID_RETURN_IF_ERROR(FindNumbers(view, keys.subspan(begin, count), numbers + begin));
+  }
+  return Status::Ok();
+}
+
 Status TableReader::FindMissing(const MappedView& view, Span<const int64_t> keys,
-                                const int64_t* known, const float** rows) const {
-  int64_t unknown[KeyIndex::kGroup], wanted[KeyIndex::kGroup];
-  const float* found[KeyIndex::kGroup];
+                                int64_t* numbers) const {
+  int64_t missing[KeyIndex::kGroup], wanted[KeyIndex::kGroup], found[KeyIndex::kGroup];
   int64_t count = 0;
   for (int64_t i = 0; i < keys.size(); ++i) {
-    if (known[i] >= 0) {
-      rows[i] = RowAt(view, known[i]);
-    } else {
-      unknown[count] = i;
+    if (numbers[i] == KeyIndex::kMissing) {
+      missing[count] = i;
       wanted[count++] = keys[i];
     }
     if (count < KeyIndex::kGroup && i + 1 < keys.size()) continue;
-    TFHYBRID_RETURN_IF_ERROR(FindRows(view, Span<const int64_t>(wanted, count), found));
-    for (int64_t j = 0; j < count; ++j) rows[unknown[j]] = found[j];
+    TFHYBRID_RETURN_IF_ERROR(FindNumbers(view, Span<const int64_t>(wanted, count), found));
+    for (int64_t j = 0; j < count; ++j) numbers[missing[j]] = found[j];
     count = 0;
   }
   return Status::Ok();
 }
 
 Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor& parallel_for,
-                                    const RowsAhead& ahead) {
+                                    RowNumbers ahead) {
   FoundRows found;
   if (in_files()) return found;
+  const uint64_t moves = LoadAcquire(segment().counters.moves);
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   found.mapped = view;
   found.rows.resize(static_cast<size_t>(keys.size()));
-  const bool known = static_cast<int64_t>(ahead.rows.size()) == keys.size() &&
-                     ahead.moves == LoadAcquire(segment().counters.moves);
+  const bool known = static_cast<int64_t>(ahead.rows.size()) == keys.size() && ahead.moves == moves;
+  found.numbers = known ? std::move(ahead) : RowNumbers{moves, {}};
+  found.numbers.rows.resize(static_cast<size_t>(keys.size()));
   const int64_t cost = known ? kLocateRowCostNs : kFindRowCostNs;
   TFHYBRID_RETURN_IF_ERROR(
       RunParts(parallel_for, keys.size(), cost, [&](int64_t begin, int64_t end) {
         const Span<const int64_t> part = keys.subspan(begin, end - begin);
-        const float** const rows = found.rows.data() + begin;
-        return known ? FindMissing(*view, part, ahead.rows.data() + begin, rows)
-                     : FindRows(*view, part, rows);
+        int64_t* const numbers = found.numbers.rows.data() + begin;
+        TFHYBRID_RETURN_IF_ERROR(known ? FindMissing(*view, part, numbers)
+                                       : FindAll(*view, part, numbers));
+        for (int64_t i = 0; i < part.size(); ++i) {
+          found.rows[static_cast<size_t>(begin + i)] =
+              numbers[i] < 0 ? nullptr : RowAt(*view, numbers[i]);
+        }
+        return Status::Ok();
       }));
   return found;
 }
 
 // What it finds while rows move is not used: `moves` is raised after that.
-RowsAhead TableReader::FindAhead(Span<const int64_t> keys, const ParallelFor& parallel_for) {
-  RowsAhead ahead;
-  if (in_files()) return ahead;
-  ahead.moves = LoadAcquire(segment().counters.moves);
+RowNumbers TableReader::FindAhead(Span<const int64_t> keys, const ParallelFor& parallel_for) {
+  if (in_files()) return {};
+  RowNumbers ahead = {LoadAcquire(segment().counters.moves), {}};
   const Result<std::shared_ptr<const MappedView>> view = CurrentView();
-  if (!view.ok()) return ahead;
-  std::vector<int64_t> rows(static_cast<size_t>(keys.size()));
+  if (!view.ok()) return {};
+  ahead.rows.resize(static_cast<size_t>(keys.size()));
   const Status found =
       RunParts(parallel_for, keys.size(), kFindRowCostNs, [&](int64_t begin, int64_t end) {
-        for (int64_t first = begin; first < end; first += KeyIndex::kGroup) {
-          const int64_t count = std::min(KeyIndex::kGroup, end - first);
-          TFHYBRID_RETURN_IF_ERROR(
-              FindNumbers(*view.value(), keys.subspan(first, count), rows.data() + first));
-        }
-        return Status::Ok();
+        return FindAll(*view.value(), keys.subspan(begin, end - begin), ahead.rows.data() + begin);
       });
-  if (found.ok()) ahead.rows = std::move(rows);
-  return ahead;
+  return found.ok() ? std::move(ahead) : RowNumbers();
 }
 
 }  // namespace tfhybrid

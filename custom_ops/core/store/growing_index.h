@@ -11,9 +11,11 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <vector>
 
 #include "core/shm/mapped_file.h"
+#include "core/store/known_rows.h"
 #include "core/store/row_chunks.h"
 #include "core/store/table_index.h"
 #include "core/store/table_page.h"
@@ -46,6 +48,8 @@ class GrowingIndex {
     index_.FindBatch(keys, rows, [this](int64_t row, int64_t its) { return HasKey(row, its); });
   }
   void Fetch(int64_t key) const { index_.Fetch(key); }
+  // What lookups of this process have found in it.
+  const std::shared_ptr<KnownRows>& known_rows() const { return known_rows_; }
   // Calls `visit(key, row)` for the rows of a slice of the index.
   template <typename Visit>
   void VisitSlice(uint64_t slice, uint32_t slices_log2, const Visit& visit) const {
@@ -121,6 +125,7 @@ class GrowingIndex {
   const IndexKind kind_;
   MappedFile file_;
   TableIndex index_;
+  const std::shared_ptr<KnownRows> known_rows_ = std::make_shared<KnownRows>();
   int64_t freed_ = 0;           // slots
   std::vector<int64_t> notes_;  // keys that the next generation may have wrong
   // Last: what it runs uses all of the above, and its destructor waits for it.

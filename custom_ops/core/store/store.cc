@@ -203,7 +203,10 @@ Status Store::AttachTables() {
   }
   for (const std::string& name : names) {
     auto table = std::make_shared<OpenTable>();
-    TFHYBRID_ASSIGN_OR_RETURN(table->writer, TableWriter::Attach(directory_, config_.token, name));
+    TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<TableWriter> writer,
+                              TableWriter::Attach(directory_, config_.token, name));
+    table->known_rows = writer->index().known_rows();
+    table->writer = std::move(writer);
     TFHYBRID_ASSIGN_OR_RETURN(table->reader, TableReader::Open(directory_, config_.token, name));
     table->posted = table->reader->version();
     table->named = false;
@@ -340,8 +343,10 @@ Result<std::shared_ptr<OpenTable>> Store::OpenOne(const TableConfig& config,
   }
   auto table = std::make_shared<OpenTable>();
   if (is_leader()) {
-    TFHYBRID_ASSIGN_OR_RETURN(table->writer,
+    TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<TableWriter> writer,
                               TableWriter::Create(directory_, config_.token, config));
+    table->known_rows = writer->index().known_rows();
+    table->writer = std::move(writer);
     TFHYBRID_ASSIGN_OR_RETURN(table->reader,
                               TableReader::Open(directory_, config_.token, config.name));
   } else {

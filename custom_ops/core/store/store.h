@@ -45,6 +45,8 @@ struct OpenTable {
   Mutex writing;
   // Null unless this process is the leader.
   std::unique_ptr<TableWriter> writer TFHYBRID_PT_GUARDED_BY(writing);
+  // Likewise: of its index, for lookups, which do not hold the writer.
+  std::shared_ptr<KnownRows> known_rows;
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
   // Whether keys without a row read zeros outside of training; else they read their initial values.

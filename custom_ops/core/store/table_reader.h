@@ -54,17 +54,17 @@ struct TableStats {
   int64_t written_rows;  // that were written to the file
 };
 
+// Rows by number: they keep nothing mapped. Found ahead of a lookup while updates run, or by it.
+struct RowNumbers {
+  uint64_t moves = 0;         // that there had been (TableCounters)
+  std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
+};
+
 // Where the rows of a batch's distinct keys lie, as TableReader::Find() found them.
 struct FoundRows {
   std::shared_ptr<const void> mapped;  // keeps the rows mapped
   std::vector<const float*> rows;      // of each key; null: it has none
-};
-
-// The same, found while updates ran, for a lookup that comes later. Numbers instead of addresses:
-// they keep nothing mapped.
-struct RowsAhead {
-  uint64_t moves = 0;         // that there had been (TableCounters)
-  std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
+  RowNumbers numbers;                  // of the same rows
 };
 
 // The keys of a lookup. If their rows were found before, keys[i] is number numbers[i] of the found
@@ -118,9 +118,9 @@ class TableReader {
   // `ahead`: what FindAhead() returned for the same keys. It is worth nothing where rows have moved
   // since, and a key that had no row then may have one.
   Result<FoundRows> Find(Span<const int64_t> keys, const ParallelFor& parallel_for,
-                         const RowsAhead& ahead = {});
+                         RowNumbers ahead = {});
   // Finds them while others may write the table. Where that makes rows unreadable, it finds none.
-  RowsAhead FindAhead(Span<const int64_t> keys, const ParallelFor& parallel_for);
+  RowNumbers FindAhead(Span<const int64_t> keys, const ParallelFor& parallel_for);
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(const LookupKeys& keys, RowCursor<float> out, const UnseenKeys& unseen = {});
   // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
@@ -198,9 +198,10 @@ class TableReader {
   Status FindRows(const MappedView& view, Span<const int64_t> keys, const float** rows) const;
   // The same as numbers, at most KeyIndex::kGroup of them.
   Status FindNumbers(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
-  // The same where most are known.
-  Status FindMissing(const MappedView& view, Span<const int64_t> keys, const int64_t* known,
-                     const float** rows) const;
+  // Those of the keys whose number is kMissing.
+  Status FindMissing(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
+  // FindNumbers() for any number of keys.
+  Status FindAll(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
   template <typename Take>
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }

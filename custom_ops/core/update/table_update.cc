@@ -199,7 +199,7 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
   parts_.Merge(ranks, journal_.settings().schema.dims, kMergeCostNs, parallel_for, &units_,
                [&](UpdateUnit* unit) {
                  const size_t table = unit->table;
-                 tables[table]->Find(unit->merged.keys(), &unit->rows);
+                 FindRows(tables[table], unit);
                  Admit(*tables[table], starts_[table], unit);
                });
   if (Applies()) AddUntouched(tables);

@@ -100,6 +100,8 @@ class TableUpdate {
 
   void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
             const ParallelFor& parallel_for);
+  // Finds the rows of a unit's keys, those of the leader's lookup by what that has found.
+  static void FindRows(TableWriter* table, UpdateUnit* unit);
   // Which of a unit's keys without a row must wait for one.
   static void Admit(const TableWriter& table, const Start& start, UpdateUnit* unit);
   // False if any rank's gradients are not finite, or if the step has no samples.

@@ -37,7 +37,7 @@ class FoundRowsTest : public TableFixture {
   }
 
   // Reads each key by what was found ahead, and compares with a lookup of today.
-  void ExpectAsFound(const RowsAhead& ahead) {
+  void ExpectAsFound(const RowNumbers& ahead) {
     const auto found = reader_->Find(keys_, RunInline, ahead);
     ASSERT_OK(found);
     std::vector<uint32_t> numbers;
@@ -59,7 +59,7 @@ class FoundRowsTest : public TableFixture {
     writer_->removal().Remove(rows);
   }
 
-  RowsAhead Ahead() { return reader_->FindAhead(keys_, RunInline); }
+  RowNumbers Ahead() { return reader_->FindAhead(keys_, RunInline); }
 
   std::unique_ptr<TableWriter> writer_;
   std::unique_ptr<TableReader> reader_;
@@ -68,7 +68,7 @@ class FoundRowsTest : public TableFixture {
 
 TEST_F(FoundRowsTest, KeysThatHaveARowSinceAreFound) {
   WriteEverySecond(0);
-  const RowsAhead ahead = Ahead();
+  const RowNumbers ahead = Ahead();
   ASSERT_EQ(keys_.size(), ahead.rows.size());
   EXPECT_EQ(0, ahead.rows[0]);
   EXPECT_EQ(KeyIndex::kMissing, ahead.rows[1]);
@@ -80,7 +80,7 @@ TEST_F(FoundRowsTest, KeysThatHaveARowSinceAreFound) {
 // The last row takes the place of a row that goes.
 TEST_F(FoundRowsTest, RowsThatHaveMovedSinceAreFoundAnew) {
   WriteEverySecond(0);
-  RowsAhead ahead = Ahead();
+  RowNumbers ahead = Ahead();
   Evict({keys_.data(), 5});
   ExpectAsFound(ahead);
   ahead = Ahead();
@@ -93,7 +93,7 @@ TEST_F(FoundRowsTest, RowsThatHaveMovedSinceAreFoundAnew) {
 
 TEST_F(FoundRowsTest, RowsOfATableThatWasLoadedSinceAreFoundAnew) {
   WriteEverySecond(0);
-  const RowsAhead ahead = Ahead();
+  const RowNumbers ahead = Ahead();
   ASSERT_OK(TableLoader(writer_.get()).Clear());
   ExpectAsFound(ahead);
   WriteEverySecond(1);
@@ -102,7 +102,7 @@ TEST_F(FoundRowsTest, RowsOfATableThatWasLoadedSinceAreFoundAnew) {
 
 TEST_F(FoundRowsTest, UpdatesAndGrowthMoveNoRows) {
   WriteEverySecond(0);
-  const RowsAhead ahead = Ahead();
+  const RowNumbers ahead = Ahead();
   std::vector<int64_t> others(100000);
   for (size_t i = 0; i < others.size(); ++i) others[i] = 1000000 + static_cast<int64_t>(i);
   ASSERT_OK(CreateRows(writer_.get(), others));
@@ -117,7 +117,7 @@ TEST_F(FoundRowsTest, RowsAreFoundWhileTheyMove) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> changed{false};
-    std::vector<RowsAhead> found;
+    std::vector<RowNumbers> found;
     std::thread finder([&] {
       do {
         found.push_back(Ahead());
@@ -131,7 +131,7 @@ TEST_F(FoundRowsTest, RowsAreFoundWhileTheyMove) {
     }
     changed = true;
     finder.join();
-    for (const RowsAhead& ahead : found) ExpectAsFound(ahead);
+    for (const RowNumbers& ahead : found) ExpectAsFound(ahead);
   }
 }
 

@@ -173,6 +173,48 @@ TEST_F(TableUpdateTest, AStepOfManyKeysIsCutIntoUnitsAndLosesNone) {
   EXPECT_EQ(wanted, Lookup(Open("t").get(), KeysBetween(0, 60000)));
 }
 
+// What the leader's lookup has found is believed for the same keys at the same positions, until a
+// row moves: a lie shows that. With one unit and with several, and with keys of another rank.
+TEST_F(TableUpdateTest, RowsThatALookupHasFoundAreNotFoundAgain) {
+  for (const int64_t count : {100, 50000}) {
+    for (const size_t others : {0, 1}) {
+      const auto table = SgdTable(std::to_string(count) + "and" + std::to_string(others));
+      TableUpdate update =
+          MakeUpdate(std::vector<int64_t>(1 + others, 0), Reduction::kSum, {table.get()});
+      Ranks ranks(1 + others);
+      std::vector<int64_t> keys;
+      for (int64_t key = count; key-- > 0;) {
+        keys.push_back(key);
+        ranks[0].emplace_back(key, static_cast<float>(key));
+        if (others > 0 && key % 2 == 0) ranks[1].emplace_back(key + count, 1.0f);
+      }
+      ASSERT_OK(Run(&update, ranks, {table.get()}));
+      RowSet set;
+      table->Find(keys, &set);
+      const auto liar = static_cast<size_t>(count - 4);  // key 3
+      set.rows[liar] = set.rows[0];                      // of the last key
+      set.rows[1] = KeyIndex::kMissing;                  // it had none then
+      std::vector<int64_t> found = keys;
+      found[2] = -1;              // another key,
+      set.rows[2] = set.rows[0];  // which lies elsewhere
+      const uint64_t moves = table->page().counters().moves;
+      table->index().known_rows()->Keep({nullptr, found, moves, set.rows});
+      ranks[0].emplace_back(-7, 5.0f);  // beyond those of the lookup, and new
+      ASSERT_OK(Run(&update, ranks, {table.get()}));
+      const auto rows_of = [&] {
+        return Lookup(Open(table->name()).get(), {3, count - 1, count - 2, count - 3, 5, -7});
+      };
+      const auto top = static_cast<float>(count);
+      EXPECT_EQ((std::vector<float>{3, 2 * top - 2 + 3, 2 * top - 4, 2 * top - 6, 10, 5}),
+                rows_of());
+      NoteMoves(&table->page().counters());
+      ASSERT_OK(Run(&update, ranks, {table.get()}));
+      EXPECT_EQ((std::vector<float>{6, 3 * top - 3 + 3, 3 * top - 6, 3 * top - 9, 15, 10}),
+                rows_of());
+    }
+  }
+}
+
 // Momentum of a half: a gradient of 8 moves a row by 8, and by 4, 2, 1 in the steps that follow.
 TEST_F(TableUpdateTest, EveryRowIsUpdatedWhereTheOptimizerWantsIt) {
   const auto lazy = SgdTable("lazy", 0.5), every = SgdTable("every", 0.5, kEveryRow);
