@@ -80,6 +80,16 @@ def fitted(
 ) -> tuple[list[np.ndarray], list[int]]:
     """Trains in a job of its own; returns digests, weights, losses and predictions, and counts."""
     tfhybrid.init()
+    try:
+        return trained(table, compiling, announced=announced, passes=passes)
+    finally:
+        tfhybrid.shutdown()
+        keras.backend.clear_session()
+
+
+def trained(
+    table: dict[str, Any], compiling: dict[str, Any], *, announced: bool, passes: int
+) -> tuple[list[np.ndarray], list[int]]:
     layer = collection_of(**table)
     inputs = {
         "clicked": keras.Input((2,), dtype="int64", name="clicked"),
@@ -87,7 +97,7 @@ def fitted(
         "user": keras.Input((1,), dtype="int64", name="user"),
     }
     keras.utils.set_random_seed(1)
-    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(1, name="score")(layer(inputs)))
     adagrad = keras.optimizers.Adagrad(0.1)
     optimizer = tfhybrid.DistributedOptimizer(adagrad, backward_passes_per_step=passes)
     model.compile(optimizer, "mse", **compiling)
@@ -95,12 +105,10 @@ def fitted(
     before = counts()
     history = model.fit(data, epochs=EPOCHS, validation_data=data, verbose=0)
     found = [np.array([table.digest() for table in layer.tables.values()])]
-    found += [np.array(weight) for weight in model.get_layer("dense").get_weights()]
+    found += [np.array(weight) for weight in model.get_layer("score").get_weights()]
     found += [np.array(of_epochs) for of_epochs in history.history.values()]
     counted = list(counts() - before)
     found.append(model.predict(dataset(), verbose=0))
-    tfhybrid.shutdown()
-    keras.backend.clear_session()
     return found, counted
 
 
