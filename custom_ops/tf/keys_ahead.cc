@@ -1,7 +1,6 @@
 #include "tf/keys_ahead.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -35,7 +34,7 @@ Status KeysAhead::Put(OpKernelContext* context, const OpInputList& keys, int64_t
   if (lookup.tables.size() != static_cast<size_t>(keys.size())) return Status::Ok();
   const PhaseTimer timer(Phase::kAhead);
   TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, lookup.numbers->Make(context, keys));
-  for (size_t table = 0; lookup.finds && table < made.rows.size(); ++table) {
+  for (size_t table = 0; table < made.rows.size(); ++table) {
     const auto open = lookup.tables[lookup.numbers->first_feature(table)].lock();
     if (open == nullptr) continue;
     made.rows[table] = open->reader->FindAhead(made.distinct[table], ThreadsOf(context));
@@ -51,11 +50,11 @@ Status KeysAhead::Put(OpKernelContext* context, const OpInputList& keys, int64_t
 }
 
 std::shared_ptr<const NumberedKeys> KeysAhead::Take(const OpInputList& keys,
-                                                    const OpenTables& tables, bool finds,
+                                                    const OpenTables& tables,
                                                     const std::shared_ptr<KeyNumbers>& numbers) {
   const MutexLock guard(mutex_);
   if (lookup_.numbers != numbers || !AreSame(lookup_.tables, tables)) {
-    lookup_ = {numbers, {tables.begin(), tables.end()}, finds};
+    lookup_ = {numbers, {tables.begin(), tables.end()}};
   }
   for (auto batch = batches_.begin(); batch != batches_.end(); ++batch) {
     if (!AreSame(batch->tables, tables) || !HasKeys(*batch, keys)) continue;

@@ -38,10 +38,9 @@ class KeysAhead {
   // Numbers the keys of each feature of a batch, as the last lookup did.
   Status Put(tensorflow::OpKernelContext* context, const tensorflow::OpInputList& keys,
              int64_t batches);
-  // The numbers of a lookup's keys, or null. `tables`: of each feature. `finds`: whether this host
-  // has all of their rows.
+  // The numbers of a lookup's keys, or null. `tables`: of each feature.
   std::shared_ptr<const NumberedKeys> Take(const tensorflow::OpInputList& keys,
-                                           const OpenTables& tables, bool finds,
+                                           const OpenTables& tables,
                                            const std::shared_ptr<KeyNumbers>& numbers);
 
  private:
@@ -49,7 +48,6 @@ class KeysAhead {
   struct Lookup {
     std::shared_ptr<KeyNumbers> numbers;
     std::vector<std::weak_ptr<OpenTable>> tables;  // of each feature
-    bool finds = false;
   };
   struct Batch {
     std::vector<tensorflow::Tensor> keys;  // of each feature

@@ -215,10 +215,7 @@ class LookupOp : public NamedTablesKernel {
                                                      const OpInputList& keys) {
     std::shared_ptr<const NumberedKeys> numbered;
     if (!numbers_->AreUsed(context)) return numbered;
-    if (ahead_ != nullptr) {
-      const bool finds = !in_use.engine->tables().AreSharded(in_use.tables);
-      numbered = ahead_->Take(keys, in_use.tables, finds, numbers_);
-    }
+    if (ahead_ != nullptr) numbered = ahead_->Take(keys, in_use.tables, numbers_);
     if (numbered == nullptr) {
       TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_->Make(context, keys));
       numbered = std::make_shared<const NumberedKeys>(std::move(made));
@@ -254,8 +251,7 @@ class LookupOp : public NamedTablesKernel {
       TFHYBRID_ASSIGN_OR_RETURN(FoundRows found,
                                 open.reader->Find(distinct, ThreadsOf(context), ahead));
       if (open.known_rows != nullptr && found.mapped != nullptr) {
-        open.known_rows->Keep(
-            {by_table.numbered, distinct, found.numbers.moves, std::move(found.numbers.rows)});
+        open.known_rows->Keep({by_table.numbered, distinct, std::move(found.numbers)});
       }
       by_table.rows[table] = std::move(found);
     }

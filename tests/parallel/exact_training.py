@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
@@ -37,6 +39,25 @@ TABLE_OPTIMIZERS = {
 
 def loss(reduction: str = "sum_over_batch_size") -> keras.losses.Loss:
     return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
+
+
+def loop_step(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    reduction: str = "sum_over_batch_size",
+    *,
+    eager: bool = False,
+) -> Callable[[dict, tf.Tensor], None]:
+    """Returns the step of a training loop of one's own."""
+    of_batch = loss(reduction)
+
+    def step(keys, labels) -> None:
+        with tf.GradientTape() as tape:
+            value = of_batch(labels[:, tf.newaxis], model(keys, training=True))
+        gradients = tape.gradient(value, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    return step if eager else tf.function(step, reduce_retracing=True)
 
 
 def fit(model: keras.Model, steps: list[list[training.Batch]]) -> None:

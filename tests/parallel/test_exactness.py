@@ -15,6 +15,7 @@ from tests.parallel.exact_training import (
     assert_replicas_equal,
     compiled_model,
     fit,
+    loop_step,
     loss,
 )
 from tests.support.reference import click_model, training
@@ -29,20 +30,6 @@ EVERY_OPTIMIZER = [
     for name in OPTIMIZERS
 ]
 REDUCTIONS = ("frequency", "sum", "mean")
-
-
-def loop_step(model: keras.Model, optimizer: keras.optimizers.Optimizer):
-    """Returns a custom training step on the summed loss, which an empty batch has too."""
-    summed = loss("sum")
-
-    @tf.function(reduce_retracing=True)
-    def step(keys, labels):
-        with tf.GradientTape() as tape:
-            value = summed(labels[:, tf.newaxis], model(keys, training=True))
-        gradients = tape.gradient(value, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-    return step
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -116,7 +103,8 @@ def test_a_rank_without_samples_takes_part() -> None:
         ranks[last] = ({feature: k[:0] for feature, k in keys.items()}, labels[:0])
     model = click_model.keras_model()
     trainer = click_model.reference(model, training.Adagrad(0.02), mean_loss=False)
-    step = loop_step(model, tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.02)))
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.02))
+    step = loop_step(model, optimizer, "sum")  # an empty batch has a sum, too
     for ranks in steps:
         step(*ranks[tfhybrid.rank()])
         trainer.step(ranks)

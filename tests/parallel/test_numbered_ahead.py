@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tensorflow as tf
 
 import tfhybrid
-from tests.parallel.exact_training import TOLERANCES, assert_exact, loss
+from tests.parallel.exact_training import TOLERANCES, assert_exact, loop_step
 from tests.parallel.uneven_batches import (
     assert_same_everywhere,
     compiled,
@@ -36,7 +35,10 @@ def test_each_rank_trains_its_batches_and_the_reference_agrees(way) -> None:
     if way == "fit":
         model.fit(data, verbose=0)
     else:
-        train_by_hand(model, data)
+        step = loop_step(model, model.optimizer)
+        for keys, labels in data:
+            step(keys, labels)
+        model.optimizer.join()
     stats = tfhybrid.pass_stats()
     for step in steps_of(shares):
         trainer.step(step)
@@ -44,18 +46,3 @@ def test_each_rank_trains_its_batches_and_the_reference_agrees(way) -> None:
     assert_same_everywhere(model, model.optimizer)
     hits = stats.ahead_hits - before.ahead_hits
     assert max(len(mine) - BEFORE, 0) <= hits < len(mine)
-
-
-def train_by_hand(model, data: tf.data.Dataset) -> None:
-    binary = loss()
-
-    @tf.function(reduce_retracing=True)
-    def step(keys, labels):
-        with tf.GradientTape() as tape:
-            value = binary(labels[:, tf.newaxis], model(keys, training=True))
-        gradients = tape.gradient(value, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-    for keys, labels in data:
-        step(keys, labels)
-    model.optimizer.join()

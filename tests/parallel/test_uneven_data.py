@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.exact_training import TOLERANCES, assert_exact, assert_replicas_equal, loss
+from tests.parallel.exact_training import (
+    TOLERANCES,
+    assert_exact,
+    assert_replicas_equal,
+    loop_step,
+    loss,
+)
 from tests.parallel.uneven_batches import (
     BATCHES,
     assert_same_everywhere,
@@ -110,17 +115,9 @@ def test_a_loop_of_ones_own_joins_when_its_data_ends(eager) -> None:
     model = click_model.keras_model()
     trainer = click_model.reference(model, OPTIMIZERS["adagrad"][1])
     optimizer = tfhybrid.DistributedOptimizer(OPTIMIZERS["adagrad"][0]())
-    binary = loss()
-
-    def step(keys, labels):
-        with tf.GradientTape() as tape:
-            value = binary(labels[:, tf.newaxis], model(keys, training=True))
-        gradients = tape.gradient(value, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-    run = step if eager else tf.function(step, reduce_retracing=True)
+    step = loop_step(model, optimizer, eager=eager)
     for keys, labels in shares[tfhybrid.rank()]:
-        run(keys, labels)
+        step(keys, labels)
     optimizer.join()
     for batches in steps_of(shares):
         trainer.step(batches)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.exact_training import TOLERANCES, assert_exact, loss
+from tests.parallel.exact_training import TOLERANCES, assert_exact, loop_step
 from tests.parallel.uneven_batches import assert_same_everywhere, compiled, dataset_of, share_of
 from tests.support.reference import click_model
 from tests.support.reference.click_model import OPTIMIZERS
@@ -66,15 +66,7 @@ def test_it_has_the_bits_of_as_many_backward_passes() -> None:
     for options in ({"update": "pass"}, {"backward_passes_per_step": 3}):
         model = compiled("adam", **options)
         data = announced(model, batches, 3) if "update" in options else dataset_of(batches)
-        binary = loss()
-
-        @tf.function(reduce_retracing=True)
-        def step(keys, labels, model=model, binary=binary):
-            with tf.GradientTape() as tape:
-                value = binary(labels[:, tf.newaxis], model(keys, training=True))
-            gradients = tape.gradient(value, model.trainable_variables)
-            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
+        step = loop_step(model, model.optimizer)
         for keys, labels in data:
             step(keys, labels)
         model.optimizer.join()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +15,7 @@ from tfhybrid._ending import EndingIterator
 from tfhybrid.announcing import MISSES
 from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
+from tfhybrid.data.layer_calls import Layer, LayerCall, calls_of
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.data.numbered_ahead import numbered_ahead
 from tfhybrid.data.samples.generated import generated
@@ -28,30 +28,6 @@ _log = logging.getLogger("tfhybrid.data")
 _GB = 1e9
 
 FETCHES = ("pass", "batch")
-
-
-@runtime_checkable
-class Layer(Protocol):
-    """The part of the layers of `tfhybrid.layers` that data sets use."""
-
-    @property
-    def features(self) -> list[str]:
-        """Names of the features that the layer looks up."""
-
-    @property
-    def table_names(self) -> dict[str, str]:
-        """The name of each feature's table; empty until the layer is built."""
-
-    def fetches_rows(self) -> bool:
-        """Returns whether lookups fetch rows from other hosts, or keep them on the device."""
-
-    def number_ahead(self, inputs: Mapping[str, Any], batches: int) -> tf.Operation:
-        """Numbers the keys of a batch before the layer looks them up.
-
-        Args:
-            inputs: Keys by feature name.
-            batches: Maximum number of batches that are kept for lookups.
-        """
 
 
 # Function that returns the name of a table, or `None` before the table is open.
@@ -135,7 +111,7 @@ def announce(
         None if fast_tier_bytes is None else fast_tier_bytes // distributed.local_size(),
     )
     boundary = None if optimizer is None else _boundary_of(optimizer, batches)
-    calls = _calls_of(layers)
+    calls = calls_of(layers)
     announced = _Announced(dataset, calls, lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
@@ -156,7 +132,7 @@ class _Announced:
     def __init__(
         self,
         dataset: Iterable[Any],
-        calls: Sequence[_Call],
+        calls: Sequence[LayerCall],
         lookahead: Lookahead,
         boundary: Boundary | None,
     ) -> None:
@@ -245,30 +221,7 @@ def _flat(keys: Any) -> np.ndarray:
     return np.ravel(np.asarray(keys)).astype(np.int64, copy=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    """A call of a layer, with the data set's name of each of the layer's features."""
-
-    layer: Layer
-    names: Mapping[str, str]
-
-    @property
-    def features(self) -> list[str]:
-        return list(self.names.values())
-
-    def number_ahead(self, features: Mapping[str, Any], batches: int) -> tf.Operation:
-        keys = {feature: features[name] for feature, name in self.names.items()}
-        return self.layer.number_ahead(keys, batches)
-
-
-def _calls_of(layers: Any) -> list[_Call]:
-    if isinstance(layers, Mapping):
-        return [_Call(layer, {layer.features[0]: name}) for name, layer in layers.items()]
-    collections = [layers] if isinstance(layers, Layer) else list(layers)
-    return [_Call(each, {feature: feature for feature in each.features}) for each in collections]
-
-
-def _tables_of(calls: Sequence[_Call]) -> dict[str, TableName]:
+def _tables_of(calls: Sequence[LayerCall]) -> dict[str, TableName]:
     return {
         name: _name_of(call.layer, feature)
         for call in calls

@@ -13,7 +13,7 @@ from tfhybrid import distributed
 from tfhybrid._deprecated import renamed_arguments
 from tfhybrid._ending import EndingIterator
 from tfhybrid.core import split_batches
-from tfhybrid.data.announced import Layer
+from tfhybrid.data.layer_calls import Layer
 from tfhybrid.data.position import Position
 from tfhybrid.data.samples.generated import generated
 from tfhybrid.data.samples.sharding import Shard

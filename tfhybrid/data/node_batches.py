@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfhybrid import data
 from tfhybrid._deprecated import renamed_arguments
-from tfhybrid.data.announced import Layer
+from tfhybrid.data.layer_calls import Layer
 from tfhybrid.data.position import Position
 from tfhybrid.data_nodes.key_links import renamed_delivery
 from tfhybrid.errors import ConfigError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid.data.layer_calls import LayerCall
 from tfhybrid.errors import ConfigError
 
 _log = logging.getLogger("tfhybrid.data")
@@ -16,22 +17,6 @@ _log = logging.getLogger("tfhybrid.data")
 # A data set with a buffer of n batches is ahead of its reader by n, by the one that it makes next,
 # and by the one that the reader has taken and not looked up.
 _BESIDE_BUFFER = 2
-
-
-class LayerCall(Protocol):
-    """A call of a layer that looks up keys."""
-
-    @property
-    def features(self) -> list[str]:
-        """The features of the data set that the layer looks up."""
-
-    def number_ahead(self, features: Mapping[str, Any], batches: int) -> tf.Operation:
-        """Numbers the keys of a batch before the layer looks them up.
-
-        Args:
-            features: Keys by the data set's feature names.
-            batches: Maximum number of batches that are kept for lookups.
-        """
 
 
 def numbered_ahead(

@@ -250,10 +250,10 @@ class Embedding(EmbeddingCollection):
 
     @override
     def _keys_of(self, inputs: Mapping[str, Any]) -> list[FeatureKeys]:
-        (keys,) = (inputs[feature] for feature in self.features)
+        feature = self.features[0]
         if self._mask is not None:
-            return [self._padded(keys).present()]
-        return super()._keys_of({self.features[0]: self._integers(keys)})
+            return [self._padded(inputs[feature]).present()]
+        return super()._keys_of({feature: self._integers(inputs[feature])})
 
     def _read(self, keys: FeatureKeys, training: Any, collection: int = 0) -> tf.Tensor:
         """Returns the embedding of each key."""

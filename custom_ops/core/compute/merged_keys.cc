@@ -29,7 +29,7 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
   firsts_.clear();
   others_.clear();
   only_ = nullptr;
-  first_begin_ = 0;
+  of_first_rank_ = first_begin_ = 0;
   first_positions_ = {};
   if (ranks.size() == 1) {
     const int64_t begin = ranks[0].keys.size() * part.part / part.parts;
@@ -52,12 +52,10 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
     } else {
       for (const uint32_t position : part.positions[r]) Add(ranks[r], position);
     }
+    if (r == 0) of_first_rank_ = unique_.size();
   }
   keys_ = unique_.keys();
-  if (part.parts > 1 && !ranks.empty()) first_positions_ = part.positions[0];
-  of_first_rank_ = part.parts > 1  ? first_positions_.size()
-                   : ranks.empty() ? 0
-                                   : ranks[0].keys.size();
+  if (part.parts > 1) first_positions_ = part.positions[0];
 }
 
 void MergedKeys::Add(const RankGradients& rank, int64_t position) {

@@ -47,13 +47,8 @@ Status TableReader::FindNumbers(const MappedView& view, Span<const int64_t> keys
 Status TableReader::FindRows(const MappedView& view, Span<const int64_t> keys,
                              const float** rows) const {
   int64_t found[KeyIndex::kGroup];
-  for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
-    const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
-    TFHYBRID_RETURN_IF_ERROR(FindNumbers(view, keys.subspan(begin, count), found));
-    for (int64_t i = 0; i < count; ++i) {
-      rows[begin + i] = found[i] < 0 ? nullptr : RowAt(view, found[i]);
-    }
-  }
+  TFHYBRID_RETURN_IF_ERROR(FindNumbers(view, keys, found));
+  for (int64_t i = 0; i < keys.size(); ++i) rows[i] = RowOrNull(view, found[i]);
   return Status::Ok();
 }
 
@@ -102,8 +97,7 @@ Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor&
         TFHYBRID_RETURN_IF_ERROR(known ? FindMissing(*view, part, numbers)
                                        : FindAll(*view, part, numbers));
         for (int64_t i = 0; i < part.size(); ++i) {
-          found.rows[static_cast<size_t>(begin + i)] =
-              numbers[i] < 0 ? nullptr : RowAt(*view, numbers[i]);
+          found.rows[static_cast<size_t>(begin + i)] = RowOrNull(*view, numbers[i]);
         }
         return Status::Ok();
       }));

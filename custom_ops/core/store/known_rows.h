@@ -17,20 +17,25 @@
 
 namespace tfhybrid {
 
+// Rows by number: they keep nothing mapped. Found ahead of a lookup while updates run, or by it.
+struct RowNumbers {
+  uint64_t moves = 0;         // that there had been (TableCounters)
+  std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
+};
+
 class KnownRows {
  public:
   struct Set {
     std::shared_ptr<const void> owner;  // of the keys
     Span<const int64_t> keys;
-    uint64_t moves;             // that there had been (TableCounters)
-    std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
+    RowNumbers numbers;
 
     // The row of the key at that position; KeyIndex::kMissing where this does not know it.
     int64_t Row(int64_t position, int64_t key) const {
       if (position < 0 || position >= keys.size() || keys[position] != key) {
         return KeyIndex::kMissing;
       }
-      return rows[static_cast<size_t>(position)];
+      return numbers.rows[static_cast<size_t>(position)];
     }
   };
 

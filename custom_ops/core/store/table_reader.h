@@ -20,6 +20,7 @@
 #include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
 #include "core/store/key_index.h"
+#include "core/store/known_rows.h"
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
 #include "core/store/row_tier.h"
@@ -52,12 +53,6 @@ struct TableStats {
   int64_t cache_hits;    // that updates found in the cache
   int64_t cache_misses;  // that they read from the file
   int64_t written_rows;  // that were written to the file
-};
-
-// Rows by number: they keep nothing mapped. Found ahead of a lookup while updates run, or by it.
-struct RowNumbers {
-  uint64_t moves = 0;         // that there had been (TableCounters)
-  std::vector<int64_t> rows;  // of each key; KeyIndex::kMissing: it had none
 };
 
 // Where the rows of a batch's distinct keys lie, as TableReader::Find() found them.
@@ -194,9 +189,9 @@ class TableReader {
   // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
   template <typename Take>
   Status Visit(const LookupKeys& keys, const Take& take);
-  // The rows of keys that exist now and are mapped.
+  // The rows of keys that exist now and are mapped, of at most KeyIndex::kGroup keys.
   Status FindRows(const MappedView& view, Span<const int64_t> keys, const float** rows) const;
-  // The same as numbers, at most KeyIndex::kGroup of them.
+  // The same as numbers.
   Status FindNumbers(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
   // Those of the keys whose number is kMissing.
   Status FindMissing(const MappedView& view, Span<const int64_t> keys, int64_t* numbers) const;
@@ -219,6 +214,10 @@ class TableReader {
   const float* RowAt(const MappedView& view, int64_t row) const {
     const RowLocator::ChunkOffset at = locator_.Locate(row);
     return view.embeddings[static_cast<size_t>(at.chunk)] + at.offset * dim();
+  }
+  // Null where the number is KeyIndex::kMissing.
+  const float* RowOrNull(const MappedView& view, int64_t row) const {
+    return row < 0 ? nullptr : RowAt(view, row);
   }
   IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
   // False too of a row that is not mapped: it came after the lookup had begun.

@@ -10,7 +10,7 @@ namespace tfhybrid {
 void TableUpdate::FindRows(TableWriter* table, UpdateUnit* unit) {
   const Span<const int64_t> keys = unit->merged.keys();
   const std::shared_ptr<const KnownRows::Set> known = table->index().known_rows()->last();
-  if (known == nullptr || known->moves != table->page().counters().moves) {
+  if (known == nullptr || known->numbers.moves != table->page().counters().moves) {
     return table->Find(keys, &unit->rows);
   }
   std::vector<int64_t>& rows = unit->rows.rows;

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 

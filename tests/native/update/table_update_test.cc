@@ -198,7 +198,7 @@ TEST_F(TableUpdateTest, RowsThatALookupHasFoundAreNotFoundAgain) {
       found[2] = -1;              // another key,
       set.rows[2] = set.rows[0];  // which lies elsewhere
       const uint64_t moves = table->page().counters().moves;
-      table->index().known_rows()->Keep({nullptr, found, moves, set.rows});
+      table->index().known_rows()->Keep({nullptr, found, {moves, set.rows}});
       ranks[0].emplace_back(-7, 5.0f);  // beyond those of the lookup, and new
       ASSERT_OK(Run(&update, ranks, {table.get()}));
       const auto rows_of = [&] {
