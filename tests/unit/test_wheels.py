@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 import warnings
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.support.environment import ROOT, answer
-from tfhybrid import _horovod
+from tfhybrid import __version__, _horovod
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -143,3 +145,53 @@ def test_setup_packs_what_was_compiled_elsewhere(tmp_path: Path) -> None:
     )
     packed = {file.name: file.read_text() for file in (built / "tfhybrid" / "ops").iterdir()}
     assert packed == {name: name for name in names}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout, with wheels of its sources for TensorFlow 2.20 in dist/."""
+    for name in ("scripts", "custom_ops", "dist", "tfhybrid"):
+        (tmp_path / name).mkdir()
+    install = (ROOT / "scripts" / "install").read_text()
+    test = 'RELEASE=$1 PYTHON=python\nif wheels_fit; then unpack_ops_of_wheel; else echo "none"; fi'
+    (tmp_path / "scripts" / "install").write_text(install.replace('\nmain "$@"\n', f"\n{test}\n"))
+    for name in ("scripts/environment", "tfhybrid/_version.py", "tfhybrid/_horovod.py"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "custom_ops" / "lookup.cc").write_text("int rows;")
+    sources = subprocess.check_output(
+        ["bash", "-c", "source scripts/environment && key_of_sources ."], cwd=tmp_path, text=True
+    )
+    record = {"sources": sources.strip(), "libraries": {"2.20": {}}}
+    with zipfile.ZipFile(tmp_path / "dist" / f"tfhybrid-{__version__}-py3.whl", "w") as wheel:
+        wheel.writestr("tfhybrid/ops/_build_info.json", json.dumps(record))
+        wheel.writestr("tfhybrid/ops/libtfhybrid_ops-2.20.so", "ops")
+        wheel.writestr("tfhybrid/ops/_abi.py", "not of the checkout")
+    (tmp_path / "dist" / f"horovod-{_horovod.VERSION}-py3.whl").touch()
+    return tmp_path
+
+
+def taken(checkout: Path, release: str = "2.20.0") -> set[str]:
+    """Returns the names of the files that scripts/install takes from the wheel."""
+    command = ["bash", "scripts/install", release]
+    answered = subprocess.check_output(command, cwd=checkout, text=True)
+    if answered:
+        assert answered == "none\n"
+        return set()
+    return {file.name for file in (checkout / "build" / "libraries").iterdir()}
+
+
+def test_a_checkout_takes_the_libraries_of_wheels_of_its_sources(checkout: Path) -> None:
+    assert taken(checkout) == {"_build_info.json", "libtfhybrid_ops-2.20.so"}
+    assert taken(checkout, "2.21.0") == set()
+
+
+@pytest.mark.parametrize("other", ["sources", "horovod", "version"])
+def test_a_checkout_compiles_where_wheels_do_not_fit(checkout: Path, other: str) -> None:
+    if other == "sources":
+        (checkout / "custom_ops" / "lookup.cc").write_text("long rows;")
+    elif other == "horovod":
+        wheel = checkout / "dist" / f"horovod-{_horovod.VERSION}-py3.whl"
+        wheel.rename(checkout / "dist" / "horovod-0.28.1-py3.whl")
+    else:
+        (checkout / "tfhybrid" / "_version.py").write_text('__version__ = "9.9.9"\n')
+    assert taken(checkout) == set()
