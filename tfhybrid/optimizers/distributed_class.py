@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
@@ -41,6 +42,26 @@ def _warn_of_xla() -> None:
             "The model has no table. On GPUs Keras 3 compiles the step of such a model with XLA, "
             "which has no collectives: give compile(..., jit_compile=False)."
         )
+
+
+def _outside_of_graphs(create: Callable[[], None]) -> None:
+    """Calls a function that creates variables, on a thread where nothing is traced.
+
+    TensorFlow traces a function once more if its first trace has created variables, also in
+    `tf.init_scope`. It sees those of its own thread.
+    """
+    if not tf.inside_function():
+        create()
+        return
+    with tf.init_scope():
+        device = tf.constant(0.0).device  # of a `tf.device` around the step
+
+    def create_there() -> None:
+        with tf.device(device):
+            create()
+
+    with ThreadPoolExecutor(1) as outside:
+        outside.submit(create_there).result()
 
 
 # Only for the type checker: the class behind the mixin.
@@ -99,8 +120,10 @@ class Distributed(_KerasOptimizer):
                 "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
                 "branch on each rank alone. Use the policy 'mixed_bfloat16'."
             )
-        if self.distributed_step.built:
-            return
+        if not self.distributed_step.built:
+            _outside_of_graphs(lambda: self._build(variables))
+
+    def _build(self, variables: Sequence[Any]) -> None:
         # Not an attribute of the optimizer: Keras would track the variables as its own.
         self.sparse_update.variables = list(variables)
         proxies = [v for v in variables if isinstance(v, TableProxy)]
@@ -154,9 +177,7 @@ class Distributed(_KerasOptimizer):
             StoreError: `build` was not called, and a table in files has rows of another optimizer.
             NotInitializedError: The job has ended.
         """
-        if not self.distributed_step.built:
-            with tf.init_scope():
-                self.build(variables)
+        self.build(variables)
         _check_settled()
         pairs = [
             (gradient, variable)
