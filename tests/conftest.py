@@ -19,6 +19,18 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collects the cycles that tests leave, such as traced graphs, before they are many.
+
+    The time that TensorFlow takes to drop a function grows with the number of functions: 37 s
+    passed in one collection after 60 tests.
+    """
+    yield
+    if gc.get_count()[2] >= 2:
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
 def seeded() -> None:
     """Draws of Keras, NumPy and `random` that are the same in each run, so that a failure is, too.
 

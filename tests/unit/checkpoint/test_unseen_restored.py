@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,58 +19,95 @@ from tfhybrid.checkpoint.stored import folder_of
 from tfhybrid.data import Position
 
 NEW = np.array([[70], [-8]])
+SETTINGS = (None, "initial", "zeros")
+TABLES = {f"{then}-then-{now}": (then, now) for then in SETTINGS for now in SETTINGS}
 
 
-def started(unseen: str | None) -> keras.Model:
+def started(unseen: Mapping[str, str | None]) -> keras.Model:
+    """Returns a compiled model in a job of its own.
+
+    Args:
+        unseen: What keys without a row read outside of training, by table.
+    """
     tfhybrid.init()
     item = keras.Input((1,), dtype="int64", name="item")
-    embedded = tfhybrid.layers.Embedding(tfhybrid.TableConfig(3, unseen=unseen), table="items")
-    model = keras.Model({"item": item}, keras.layers.Flatten()(embedded(item)))
+    outputs = {}
+    for table, of_table in unseen.items():
+        config = tfhybrid.TableConfig(3, unseen=of_table)
+        layer = tfhybrid.layers.Embedding(config, table=table, name=f"layer_{len(outputs)}")
+        outputs[table] = keras.layers.Flatten()(layer(item))
+    model = keras.Model({"item": item}, outputs)
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     return model
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Path]:
-    """Checkpoints of models with each setting, by setting."""
-    folders = {}
-    for unseen in (None, "initial", "zeros"):
-        folders[unseen] = tmp_path_factory.mktemp("checkpoints")
-        model = started(unseen)
-        model.fit({"item": np.arange(4)[:, np.newaxis]}, np.ones((4, 3)), verbose=0)
-        checkpoint.save(model, folders[unseen], Position(0, 1))
-        tfhybrid.shutdown()
-        keras.backend.clear_session()
-    return folders
-
-
-def entry_of(directory: Path) -> dict:
-    """Returns the table's entry in the manifest of a checkpoint."""
-    (step,) = checkpoint.steps(directory)
-    manifest = Path(folder_of(directory, step)) / "manifest.json"
-    return json.loads(manifest.read_text())["tables"]["items"]
-
-
-@pytest.mark.parametrize("then", [None, "initial", "zeros"])
-@pytest.mark.parametrize("now", [None, "initial", "zeros"])
-def test_a_table_reads_what_it_read_unless_its_settings_say_otherwise(
-    saved: dict[str | None, Path], caplog, then: str | None, now: str | None
-) -> None:
-    """Files have the field only for zeros: those of older versions have none."""
-    assert entry_of(saved[then]).get("unseen") == (None if then == "initial" else "zeros")
-    model = started(now)
-    (table,) = model.layers[1].tables.values()
-    with caplog.at_level(logging.INFO, "tfhybrid.store"):
-        checkpoint.restore(model, saved[then])
-    expected = now or then or "zeros"
-    assert table.unseen == expected
-    found = model.predict({"item": NEW}, verbose=0)
-    wanted = table.lookup(NEW[:, 0]) * (expected == "initial")
-    np.testing.assert_array_equal(found, wanted)
-    assert ("read their initial values, as in" in caplog.text) == (
-        now is None and then == "initial"
-    )
-    with tf.GradientTape():
-        np.testing.assert_array_equal(model({"item": tf.constant(NEW)}), table.lookup(NEW[:, 0]))
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a model with all tables, as they are then."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    model = started({name: then for name, (then, _) in TABLES.items()})
+    labels = dict.fromkeys(TABLES, np.ones((4, 3)))
+    model.fit({"item": np.arange(4)[:, np.newaxis]}, labels, verbose=0)
+    checkpoint.save(model, folder, Position(0, 1))
     tfhybrid.shutdown()
     keras.backend.clear_session()
+    return folder
+
+
+@dataclasses.dataclass
+class Restored:
+    """What a model reads that is restored with the settings of now."""
+
+    messages: list[str]
+    tables: dict[str, tfhybrid.Table]
+    predicted: dict[str, np.ndarray]
+    trained: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def restored(saved: Path) -> Iterator[Restored]:
+    model = started({name: now for name, (_, now) in TABLES.items()})
+    tables = {
+        table.name: table
+        for layer in model.layers
+        for table in getattr(layer, "tables", {}).values()
+    }
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    log = logging.getLogger("tfhybrid.store")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        checkpoint.restore(model, saved)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    predicted = model.predict({"item": NEW}, verbose=0)
+    with tf.GradientTape():
+        trained = {name: np.array(of_table) for name, of_table in model({"item": NEW}).items()}
+    messages = [record.getMessage() for record in records]
+    yield Restored(messages, tables, predicted, trained)
+    tfhybrid.shutdown()
+    keras.backend.clear_session()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_reads_what_it_read_unless_its_settings_say_otherwise(
+    saved: Path, restored: Restored, name: str
+) -> None:
+    """Files have the field only for zeros: those of older versions have none."""
+    then, now = TABLES[name]
+    (step,) = checkpoint.steps(saved)
+    manifest = json.loads((Path(folder_of(saved, step)) / "manifest.json").read_text())
+    entry = manifest["tables"][name]
+    assert entry.get("unseen") == (None if then == "initial" else "zeros")
+    table = restored.tables[name]
+    expected = now or then or "zeros"
+    assert table.unseen == expected
+    initial = table.lookup(NEW[:, 0])
+    np.testing.assert_array_equal(restored.predicted[name], initial * (expected == "initial"))
+    np.testing.assert_array_equal(restored.trained[name], initial)
+    told = [each for each in restored.messages if "read their initial values, as in" in each]
+    assert any(f"'{name}'" in each for each in told) == (now is None and then == "initial")
