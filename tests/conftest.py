@@ -26,7 +26,8 @@ def collected() -> Iterator[None]:
     passed in one collection after 60 tests.
     """
     yield
-    if gc.get_count()[2] >= 2:
+    collections_of_younger_objects = gc.get_count()[2]  # since the last one of all
+    if collections_of_younger_objects >= 2:
         gc.collect()
 
 
