@@ -177,7 +177,8 @@ class Distributed(_KerasOptimizer):
             StoreError: `build` was not called, and a table in files has rows of another optimizer.
             NotInitializedError: The job has ended.
         """
-        self.build(variables)
+        if not self.distributed_step.built:
+            self.build(variables)
         _check_settled()
         pairs = [
             (gradient, variable)

@@ -55,7 +55,7 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
     if (r == 0) of_first_rank_ = unique_.size();
   }
   keys_ = unique_.keys();
-  if (part.parts > 1) first_positions_ = part.positions[0];
+  if (!part.positions.empty()) first_positions_ = part.positions[0];
 }
 
 void MergedKeys::Add(const RankGradients& rank, int64_t position) {

@@ -34,8 +34,8 @@ def started(unseen: Mapping[str, str | None]) -> keras.Model:
     outputs = {}
     for table, of_table in unseen.items():
         config = tfhybrid.TableConfig(3, unseen=of_table)
-        layer = tfhybrid.layers.Embedding(config, table=table, name=f"layer_{len(outputs)}")
-        outputs[table] = keras.layers.Flatten()(layer(item))
+        embedded = tfhybrid.layers.Embedding(config, table=table)(item)
+        outputs[table] = keras.layers.Flatten()(embedded)
     model = keras.Model({"item": item}, outputs)
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     return model
