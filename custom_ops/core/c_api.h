@@ -264,8 +264,6 @@ typedef struct {
   int64_t written;        /* rows of sharded tables that updates changed here, on their owner */
   int64_t standing_rows;  /* in the passes of this rank that are open now */
   int64_t standing_bytes; /* what these take in shared memory */
-  int64_t device_bytes;   /* of the variables on this rank's device */
-  int64_t device_rows;    /* that were copied into them */
   /* Lookups of this process whose keys were numbered ahead, and others of the same layers. */
   int64_t ahead_hits, ahead_misses;
 } tfhybrid_pass_stats;
@@ -279,10 +277,6 @@ typedef struct {
 } tfhybrid_pass_report;
 TFHYBRID_EXPORT int tfhybrid_report_passes(const char* store_directory,
                                            tfhybrid_pass_report* report);
-/* Lets lookups take the rows of an open table from a variable on this rank's device. */
-TFHYBRID_EXPORT int tfhybrid_table_add_to_device(int64_t engine, const char* name);
-/* What the variable of such a table takes; 0 for others. */
-TFHYBRID_EXPORT int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

@@ -69,7 +69,6 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
   return WithEngine(engine, [&](Engine* its) {
     const tfhybrid::PassCounts of_rank = its->passes().rank().counts();
     const auto of_host = [its](PassCounter counter) { return its->passes().CountOf(counter); };
-    const tfhybrid::DeviceCounts on_device = its->passes().device().counts();
     *stats = {of_rank.passes,
               of_rank.hits,
               of_rank.misses,
@@ -81,8 +80,6 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
               of_host(PassCounter::kWritten),
               of_rank.standing_rows,
               of_rank.standing_bytes,
-              on_device.bytes,
-              on_device.copied,
               tfhybrid::CountOf(tfhybrid::Counter::kAheadHits),
               tfhybrid::CountOf(tfhybrid::Counter::kAheadMisses)};
   });
@@ -93,20 +90,5 @@ int tfhybrid_report_passes(const char* directory, tfhybrid_pass_report* report) 
     const tfhybrid::PassReport found = tfhybrid::ReportPasses(directory);
     *report = {found.standing, found.rows, found.bytes, {}};
     std::copy(std::begin(found.counts), std::end(found.counts), report->counts);
-  });
-}
-
-int tfhybrid_table_add_to_device(int64_t engine, const char* name) {
-  return WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const auto table, its->tables().Get(name));
-    its->passes().device().Add(name, table->reader->dim());
-    return Status::Ok();
-  });
-}
-
-int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes) {
-  return WithEngine(engine, [&](Engine* its) {
-    const std::shared_ptr<tfhybrid::DeviceRows> rows = its->passes().device().Of(name);
-    *bytes = rows == nullptr ? 0 : rows->bytes();
   });
 }

@@ -1,6 +1,5 @@
 // TfhybridLookup: embeddings of the keys of all features of a collection, in one op.
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,9 +12,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/feature_bags.h"
-#include "tf/key_numbers.h"
-#include "tf/keys_ahead.h"
-#include "tf/op_kernels.h"
+#include "tf/lookup_kernel.h"
 #include "tf/side_by_side.h"
 
 namespace tfhybrid {
@@ -30,9 +27,6 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
-
-// Probing and copying one row, in nanoseconds.
-constexpr int64_t kLookupCostNs = 60;
 
 // One output per feature: the shape of its rows, and the dim.
 absl::Status ShapesOfFeatures(InferenceContext* context, const std::vector<ShapeHandle>& rows,
@@ -68,11 +62,7 @@ REGISTER_OP("TfhybridLookup")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
     .TFHYBRID_FEATURE_BAGS.Output("embeddings: M * float")
-    .TFHYBRID_KEY_NUMBERS.Attr("engine: int")
-    .Attr("dims: list(int)")
-    .Attr("side_by_side: bool = false")
-    .Attr("reading: {'training', 'outside', 'by_gradient'} = 'by_gradient'")
-    .Attr("collection: int = 0")
+    .TFHYBRID_KEY_NUMBERS.TFHYBRID_LOOKUP.Attr("side_by_side: bool = false")
     .Attr("M: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
@@ -121,16 +111,11 @@ reading: Whether the model trains. "by_gradient": it does if something takes the
 collection: The number of the layer that looks up, by which TfhybridNumberAhead finds it; 0: none.
 )doc");
 
-class LookupOp : public NamedTablesKernel {
+class LookupOp : public LookupKernel {
  public:
-  explicit LookupOp(OpKernelConstruction* context) : NamedTablesKernel(context) {
+  explicit LookupOp(OpKernelConstruction* context) : LookupKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
-    OP_REQUIRES_OK(context, context->GetAttr("reading", &reading_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
-    OP_REQUIRES_OK(context, numbers_->Begin(context));
-    int64_t collection = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("collection", &collection));
-    ahead_ = KeysAhead::Of(collection);
   }
 
  private:
@@ -140,23 +125,11 @@ class LookupOp : public NamedTablesKernel {
     RowLayout layout;
   };
 
-  uint64_t Staleness(OpKernelContext* context, const SplitBatches& batches) override {
-    if (!batches.uses_key_handles()) return 0;
-    OpInputList keys;
-    TF_CHECK_OK(context->input_list("keys", &keys));
-    uint64_t least = std::numeric_limits<uint64_t>::max();
-    for (const Tensor& of_feature : keys) {
-      if (of_feature.NumElements() == 0) continue;
-      least = std::min(least, batches.received().StalenessOf(Int64sOf(of_feature)));
-    }
-    return least;
-  }
-
   Status Fetch(OpKernelContext* context, TablesInUse* in_use) override {
     const PhaseTimer timer(Phase::kFetch);
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
-    TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, *in_use, keys));
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, NumberIfUsed(context, *in_use, keys));
     std::vector<FeatureRead> features;
     const bool key_handles = in_use->engine->batches().uses_key_handles();
     const bool outside = IsOutside(context);
@@ -167,7 +140,7 @@ class LookupOp : public NamedTablesKernel {
                           Int64sOf(keys[i]), key_handles, outside});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
-      features.back().distinct = in_use->numbered->distinct[numbers_->table_of()[feature]];
+      features.back().distinct = in_use->numbered->distinct[numbers().table_of()[feature]];
     }
     TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched,
                               in_use->engine->owners().Fetch(features, ThreadsOf(context)));
@@ -182,7 +155,7 @@ class LookupOp : public NamedTablesKernel {
     std::vector<Output> outputs;
     TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, bags, &outputs)
                                            : AllocateEach(context, keys, bags, &outputs));
-    TFHYBRID_ASSIGN_OR_RETURN(const KeysByTable by_table, FindRows(context, in_use, keys));
+    TFHYBRID_ASSIGN_OR_RETURN(const KeysByTable by_table, Find(context, in_use, keys));
     const bool outside = IsOutside(context);
     std::vector<int64_t> starts = {0};  // of each feature, in rows of the output
     int64_t key_count = 0;
@@ -204,24 +177,12 @@ class LookupOp : public NamedTablesKernel {
     });
   }
 
-  // Whether this is outside of training, where keys without a row read what their table says.
-  bool IsOutside(OpKernelContext* context) const {
-    return reading_ == "outside" || (reading_ == "by_gradient" && !numbers_->AreUsed(context));
-  }
-
   // Null where nothing takes the numbers.
-  Result<std::shared_ptr<const NumberedKeys>> Number(OpKernelContext* context,
-                                                     const TablesInUse& in_use,
-                                                     const OpInputList& keys) {
-    std::shared_ptr<const NumberedKeys> numbered;
-    if (!numbers_->AreUsed(context)) return numbered;
-    if (ahead_ != nullptr) numbered = ahead_->Take(keys, in_use.tables, numbers_);
-    if (numbered == nullptr) {
-      TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_->Make(context, keys));
-      numbered = std::make_shared<const NumberedKeys>(std::move(made));
-    }
-    numbers_->Set(context, keys, *numbered);
-    return numbered;
+  Result<std::shared_ptr<const NumberedKeys>> NumberIfUsed(OpKernelContext* context,
+                                                           const TablesInUse& in_use,
+                                                           const OpInputList& keys) {
+    if (!numbers().AreUsed(context)) return std::shared_ptr<const NumberedKeys>();
+    return Number(context, in_use.tables, keys);
   }
 
   // The keys of a lookup: where they are numbered, with the rows of the distinct keys of each table
@@ -231,36 +192,23 @@ class LookupOp : public NamedTablesKernel {
     std::vector<FoundRows> rows;
   };
 
-  Result<KeysByTable> FindRows(OpKernelContext* context, const TablesInUse& in_use,
-                               const OpInputList& keys) {
+  Result<KeysByTable> Find(OpKernelContext* context, const TablesInUse& in_use,
+                           const OpInputList& keys) {
     KeysByTable by_table = {in_use.numbered, {}};
     if (by_table.numbered == nullptr) {
-      TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, Number(context, in_use, keys));
+      TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, NumberIfUsed(context, in_use, keys));
     }
     if (by_table.numbered == nullptr) return by_table;
-    const NumberedKeys& numbered = *by_table.numbered;
-    by_table.rows.resize(numbered.distinct.size());
-    for (size_t table = 0; table < by_table.rows.size(); ++table) {
-      const size_t feature = numbers_->first_feature(table);
-      const RowNumbers& ahead = numbered.rows[table];
-      OpenTable& open = *in_use.tables[feature];
-      const bool pays =
-          numbered.Repeats(table) || !ahead.rows.empty() || open.known_rows != nullptr;
-      if (IsFetched(in_use, feature) || !pays) continue;
-      const Span<const int64_t> distinct = numbered.distinct[table];
-      TFHYBRID_ASSIGN_OR_RETURN(FoundRows found,
-                                open.reader->Find(distinct, ThreadsOf(context), ahead));
-      if (open.known_rows != nullptr && found.mapped != nullptr) {
-        open.known_rows->Keep({by_table.numbered, distinct, std::move(found.numbers)});
-      }
-      by_table.rows[table] = std::move(found);
-    }
+    TFHYBRID_ASSIGN_OR_RETURN(
+        by_table.rows, FindRows(context, in_use.tables, by_table.numbered, [&](size_t table) {
+          return !IsFetched(in_use, numbers().first_feature(table));
+        }));
     return by_table;
   }
 
   LookupKeys KeysOf(const KeysByTable& by_table, size_t feature, Span<const int64_t> keys) const {
     if (by_table.numbered == nullptr) return keys;
-    const FoundRows& rows = by_table.rows[numbers_->table_of()[feature]];
+    const FoundRows& rows = by_table.rows[numbers().table_of()[feature]];
     if (rows.mapped == nullptr) return keys;
     return {keys, by_table.numbered->numbers[feature], &rows};
   }
@@ -318,11 +266,7 @@ class LookupOp : public NamedTablesKernel {
   }
 
   bool side_by_side_ = false;
-  std::string reading_;
   FeatureBags feature_bags_;
-  // Shared with what numbers keys ahead, which may outlive this.
-  const std::shared_ptr<KeyNumbers> numbers_ = std::make_shared<KeyNumbers>();
-  std::shared_ptr<KeysAhead> ahead_;  // null: this lookup is of no collection
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridLookup").Device(tensorflow::DEVICE_CPU), LookupOp);

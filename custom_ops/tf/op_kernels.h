@@ -19,7 +19,6 @@
 
 namespace tfhybrid {
 
-class DeviceLookup;
 struct NumberedKeys;
 
 // The tables of an op and the engine that they are open in, held for as long as the op runs.
@@ -28,7 +27,6 @@ struct TablesInUse {
   OpenTables tables;
   std::shared_ptr<const FetchedRows> fetched = nullptr;    // of sharded tables, in a lookup
   std::shared_ptr<const NumberedKeys> numbered = nullptr;  // where they were numbered for that
-  std::shared_ptr<DeviceLookup> on_device = nullptr;       // likewise, in one on a device
 };
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before

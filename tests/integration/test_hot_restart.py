@@ -30,7 +30,7 @@ def killed_again_and_again(
 ) -> None:
     """Kills a job at random moments; what it comes to is what one comes to that was not killed.
 
-    With `device` that has its rows on the host, and the one that is killed on the device.
+    With `device`, that gathers on the host, and the one that is killed on the device.
     """
     _, wanted = restarts.finish(**options)
     options = options | {"device": device}

@@ -57,6 +57,7 @@ ALIASES: set[tuple[str, str, str]] = {
         "tfhybrid node metadata",
     ),
     ("config/row_policy.py", "every", "every_steps"),
+    ("config/table_config.py", "fast_tier", "gather_on"),
     ("core/passes.py", "asked", "requested"),
     ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
     ("data/__init__.py", "open_criteo_head", "tfhybrid.data.archives.open_criteo_head"),

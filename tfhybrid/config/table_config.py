@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
+from tfhybrid._deprecated import renamed_fields
 from tfhybrid.config.file_tier import FileTier
 from tfhybrid.config.placement import REPLICATED, Placement
 from tfhybrid.config.row_policy import Admission, Eviction, native_policy
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tfhybrid.config.table_optimizers import Regularizer, SparseOptimizer
 
 
+@renamed_fields(fast_tier="gather_on")
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
     """Settings of an embedding table. Each feature that uses them gets a table of its own.
@@ -57,9 +59,9 @@ class TableConfig:
         storage: A `FileTier` keeps the rows in files on a disk, for tables larger than memory. It
             cannot be combined with `Eviction(min_norm=)` or `lazy=False`. `None` (default) keeps
             them in memory.
-        fast_tier: Memory from which lookups take rows: `"host"` (default), memory of the host; or
-            `"device"`, a variable on the device on which the layer is built. That variable holds
-            the rows of an announced pass and is kept up to date (`tfhybrid.data.announce`).
+        gather_on: Place where rows become the embeddings of keys: the `"host"` (default), which
+            sends the embedding of every key to the model's device; or the `"device"` on which the
+            layer is built, to which the host sends each distinct row of a batch once.
         unseen: Embedding that a key without a row reads outside of training (`evaluate`, `predict`,
             exported models, readers of publications): `"zeros"`, or `"initial"`, its initial value
             as in training. `None` (default) is `"zeros"`, and `"initial"` if `trainable` is false;
@@ -67,7 +69,7 @@ class TableConfig:
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range; the
-            initializer, `combiner`, `keep`, `fast_tier` or `unseen` is unknown; `placement`,
+            initializer, `combiner`, `keep`, `gather_on` or `unseen` is unknown; `placement`,
             `admission`, `eviction` or `storage` has the wrong type; two settings cannot be
             combined; or the optimizer is one of Keras.
 
@@ -92,7 +94,7 @@ class TableConfig:
     max_length: int | None = None
     keep: str = "first"
     storage: FileTier | None = None
-    fast_tier: str = "host"
+    gather_on: str = "host"
     unseen: str | None = None
 
     def __post_init__(self) -> None:
@@ -152,9 +154,9 @@ _CHECKS: tuple[tuple[str, str, Callable[[TableConfig], bool]], ...] = (
     ),
     ("keep must be 'first' or 'last'", "keep", lambda t: t.keep in ("first", "last")),
     (
-        "fast_tier must be 'host' or 'device'",
-        "fast_tier",
-        lambda t: t.fast_tier in ("host", "device"),
+        "gather_on must be 'host' or 'device'",
+        "gather_on",
+        lambda t: t.gather_on in ("host", "device"),
     ),
     (
         "unseen must be 'initial', 'zeros' or None",

@@ -38,9 +38,6 @@ class PassStats:
         written: Rows of sharded tables that updates changed on this host, which owns them.
         standing_rows: Rows in this rank's passes that have not ended: the fast tier.
         standing_bytes: Shared memory of these passes.
-        device_bytes: Bytes of the variables on this rank's device
-            (`TableConfig(fast_tier="device")`).
-        device_rows: Rows that were copied into these variables.
         ahead_hits: Lookups of this process whose keys had been numbered ahead.
         ahead_misses: Other lookups of the same layers in training.
     """
@@ -56,8 +53,6 @@ class PassStats:
     written: int = 0
     standing_rows: int = 0
     standing_bytes: int = 0
-    device_bytes: int = 0
-    device_rows: int = 0
     ahead_hits: int = 0
     ahead_misses: int = 0
 
@@ -161,34 +156,6 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         ctypes.byref(number),
     )
     return Pass(engine, number.value, len(batches))
-
-
-def add_to_device(engine: Engine, table: str) -> None:
-    """Lets lookups of a table gather its rows from a variable on this rank's device.
-
-    Args:
-        engine: Engine in which the table is open.
-        table: Name of the table.
-
-    Raises:
-        StoreError: The table or the store is not open.
-    """
-    engine.call("table_add_to_device", table.encode())
-
-
-def device_bytes(engine: Engine, table: str) -> int:
-    """Returns the bytes of a table's variable on this rank's device; 0 if it has none.
-
-    Args:
-        engine: Engine in which the table is open.
-        table: Name of the table.
-
-    Raises:
-        StoreError: No store is open.
-    """
-    size = ctypes.c_int64()
-    engine.call("table_device_bytes", table.encode(), ctypes.byref(size))
-    return size.value
 
 
 def end_all(engine: Engine) -> None:

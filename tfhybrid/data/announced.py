@@ -48,8 +48,7 @@ def announce(
 
     A pass is a group of `batches` batches. While one pass is trained, the rows of the next one are
     fetched from the hosts that own them. If an update changes rows of a pass, the changed rows are
-    sent after it. The trained weights stay the same, bit for bit. With
-    `TableConfig(fast_tier="device")`, the rows of a pass are kept on the device.
+    sent after it. The trained weights stay the same, bit for bit.
 
     On one host, and if no table is sharded, there is nothing to fetch: then the keys of the next
     `batches` batches of a `tf.data.Dataset` are numbered, and their rows found, on a thread of the
@@ -75,9 +74,7 @@ def announce(
             their table is open. `"fetch"` (default) fetches their rows and counts them; `"raise"`
             makes such a lookup an error.
         fast_tier_bytes: Maximum shared memory in bytes of the passes of all ranks of a host, an
-            equal part per rank. A pass that would need more ends sooner. Default: no maximum. On
-            each rank's device, variables of tables with `fast_tier="device"` may take as much as
-            the rank's part.
+            equal part per rank. A pass that would need more ends sooner. Default: no maximum.
         optimizer: A `tfhybrid.DistributedOptimizer(update="pass")` that trains every batch. It then
             makes one update per pass. In `fit`, `steps_per_execution` must be 1. Default: none.
 

@@ -260,7 +260,7 @@ class Embedding(EmbeddingCollection):
         (embeddings,) = table_lookup.lookup(
             list(self._proxies.values()),
             [keys],
-            on_device=self._on_device,
+            device=self._device,
             training=training,
             collection=collection,
         )

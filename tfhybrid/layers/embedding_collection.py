@@ -21,7 +21,6 @@ from tfhybrid.job import current_job
 from tfhybrid.layers import abandoned_tables, feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.ops import lookup as lookup_op
-from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.ops.lookup import FeatureKeys
 from tfhybrid.store import Table
 
@@ -96,7 +95,7 @@ class EmbeddingCollection(keras.layers.Layer):
         # must be opened only once.
         self._opened: dict[str, Table] = {}
         self._proxies: dict[str, TableProxy] = {}
-        self._on_device: DeviceRows | None = None
+        self._device = ""  # that is current when the layer is built
         self._has_been_called = False
         self._is_abandoned = False
         self._number = next(_numbers)
@@ -148,13 +147,9 @@ class EmbeddingCollection(keras.layers.Layer):
             if IS_KERAS_3 and not self.trainable:
                 # Variables created after `trainable=False` was set would stay trainable.
                 self._proxies[name].trainable = False
-        on_device = {
-            self._prefix + name: config.dim
-            for name, config in self._recipes.items()
-            if config.fast_tier == "device"
-        }
-        if on_device and self._on_device is None:
-            self._on_device = DeviceRows(on_device)
+        if any(config.gather_on == "device" for config in self._recipes.values()):
+            with tf.init_scope():
+                self._device = tf.zeros([]).device
         self.built = True
 
     # AutoGraph would inspect every line, although nothing needs a conversion.
@@ -212,7 +207,7 @@ class EmbeddingCollection(keras.layers.Layer):
             proxies,
             keys,
             side_by_side=self._concatenate,
-            on_device=self._on_device,
+            device=self._device,
             training=training,
             collection=self._number,
         )
@@ -224,12 +219,9 @@ class EmbeddingCollection(keras.layers.Layer):
         }
 
     def fetches_rows(self) -> bool:
-        """Returns whether lookups fetch rows from other hosts, or keep them on the device."""
+        """Returns whether lookups fetch rows from other hosts."""
         several = len(set(distributed.hosts())) > 1
-        return any(
-            config.fast_tier == "device" or (several and config.placement != REPLICATED)
-            for config in self._recipes.values()
-        )
+        return several and any(config.placement != REPLICATED for config in self._recipes.values())
 
     def number_ahead(self, inputs: Mapping[str, Any], batches: int) -> tf.Operation:
         """Numbers the keys of a batch before `call` looks them up, on a thread of a data set.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import lookup as lookup_op
-from tfhybrid.ops.device_lookup import DeviceRows
+from tfhybrid.ops.device_gather import by_sample, lookup_on_device
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 from tfhybrid.store import Table
 
@@ -51,7 +51,7 @@ def lookup(
     features: Sequence[FeatureKeys],
     *,
     side_by_side: bool = False,
-    on_device: DeviceRows | None = None,
+    device: str = "",
     training: Any = None,
     collection: int = 0,
 ) -> list[tf.Tensor]:
@@ -62,10 +62,10 @@ def lookup(
         features: Keys of each feature. Side by side they must be `[batch, ...]`, or a bag per
             sample.
         side_by_side: Whether to return one tensor, with all features of a sample in one row.
-        on_device: Variables of tables with `fast_tier="device"`, or `None` without such tables.
+        device: Device on which tables with `gather_on="device"` gather. Default `""`: the current
+            one.
         training: Argument `training` of Keras: see `ops.lookup.lookup`; a tensor counts as `None`
-            (default). On a device, only False is outside of training, where keys without a row
-            read what their table says.
+            (default).
         collection: Number of the layer, if its keys may be numbered ahead. Default 0: no.
 
     Returns:
@@ -83,39 +83,49 @@ def lookup(
             feature.combine(replacement(proxy.table, feature.keys))
             for proxy, feature in zip(proxies, features, strict=True)
         ]
-    elif on_device is not None:
-        embeddings = _of_tiers(proxies, features, on_device, trains)
     else:
-        refs = [_ref(proxy) for proxy in proxies]
-        return lookup_op.lookup(
-            refs, features, side_by_side=side_by_side, training=trains, collection=collection
-        )
+        gather_on = {proxy.table.config.gather_on for proxy in proxies}
+        if len(gather_on) == 1:
+            read = _on_device(device) if "device" in gather_on else _on_host
+            return read(
+                proxies, features, side_by_side=side_by_side, training=trains, collection=collection
+            )
+        embeddings = _on_both(proxies, features, device, trains)
     if not side_by_side:
         return embeddings
-    return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]
+    return [tf.concat([by_sample(embedding) for embedding in embeddings], axis=1)]
 
 
-def _of_tiers(
-    proxies: Sequence[TableProxy],
-    features: Sequence[FeatureKeys],
-    on_device: DeviceRows,
-    trains: bool | None,
+def _on_host(
+    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], **options: Any
 ) -> list[tf.Tensor]:
-    """Looks up each table where its fast tier is."""
+    return lookup_op.lookup([_ref(proxy) for proxy in proxies], features, **options)
+
+
+def _on_device(device: str) -> Callable[..., list[tf.Tensor]]:
+    def read(
+        proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], **options: Any
+    ) -> list[tf.Tensor]:
+        refs = [proxy.table_ref for proxy in proxies]
+        values = [tf.convert_to_tensor(proxy) for proxy in proxies]
+        with tf.device(device or None):
+            return lookup_on_device(refs, features, values, **options)
+
+    return read
+
+
+def _on_both(
+    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], device: str, trains: bool | None
+) -> list[tf.Tensor]:
+    """Looks up the tables that gather on the device, and the others."""
     by_feature: dict[int, tf.Tensor] = {}
-    for there in (True, False):
+    for gather_on, read in (("device", _on_device(device)), ("host", _on_host)):
         chosen = [
-            at for at, proxy in enumerate(proxies) if (proxy.table.name in on_device) is there
+            at for at, proxy in enumerate(proxies) if proxy.table.config.gather_on == gather_on
         ]
-        if not chosen:
-            continue
-        refs = [_ref(proxies[at]) for at in chosen]
-        keys = [features[at] for at in chosen]
-        if there:
-            values = [tf.convert_to_tensor(proxies[at]) for at in chosen]
-            embeddings = on_device.lookup(refs, keys, values, outside=trains is False)
-        else:
-            embeddings = lookup_op.lookup(refs, keys, training=trains)
+        embeddings = read(
+            [proxies[at] for at in chosen], [features[at] for at in chosen], training=trains
+        )
         by_feature |= dict(zip(chosen, embeddings, strict=True))
     return [by_feature[at] for at in range(len(proxies))]
 
@@ -124,10 +134,3 @@ def _ref(proxy: TableProxy) -> TableRef:
     # The value is unused, but reading the variable registers it with the gradient tape.
     tf.convert_to_tensor(proxy)
     return proxy.table_ref
-
-
-def _one_row_a_sample(embedding: tf.Tensor) -> tf.Tensor:
-    width = embedding.shape[1:].num_elements()
-    if width is None:
-        width = tf.reduce_prod(tf.shape(embedding)[1:])
-    return tf.reshape(embedding, [tf.shape(embedding)[0], width])

@@ -12,7 +12,7 @@ information travels in parts that users do not change:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -105,24 +105,6 @@ class KeyNumbers:
     distinct: Sequence[tf.Tensor]
 
 
-def number_keys(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> KeyNumbers:
-    """Numbers the keys of a lookup that was not done by the lookup op.
-
-    Args:
-        tables: Table of each feature; features may share one.
-        features: Keys of each feature.
-
-    Returns:
-        Numbers of the keys, and the distinct keys of each table.
-    """
-    outputs = OPS.tfhybrid_number_keys(
-        keys=[feature.keys for feature in features],
-        tables=[table.name for table in tables],
-        T=len({table.name for table in tables}),
-    )
-    return KeyNumbers(outputs.numbers, outputs.distinct)
-
-
 def lookup(
     tables: Sequence[TableRef],
     features: Sequence[FeatureKeys],
@@ -151,7 +133,7 @@ def lookup(
         tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
             earlier update failed.
     """
-    features, given = _counted(features), len(features)
+    features, given = counted(features), len(features)
     tables = [tables[0]] * (len(features) - given) + list(tables)
     outputs = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
@@ -164,7 +146,7 @@ def lookup(
         combiners=[feature.combiner for feature in features],
         weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
-        reading=_reading(training),
+        reading=reading_of(training),
         collection=collection,
         M=1 if side_by_side else len(features),
         T=len({table.name for table in tables}),
@@ -185,14 +167,17 @@ def number_ahead(collection: int, features: Sequence[FeatureKeys], batches: int)
     Returns:
         The operation, to be made a control dependency of what the batch becomes.
     """
-    keys = [feature.keys for feature in _counted(features)]
+    keys = [feature.keys for feature in counted(features)]
     return OPS.tfhybrid_number_ahead(keys=keys, collection=collection, batches=batches)
 
 
-def _counted(features: Sequence[FeatureKeys]) -> Sequence[FeatureKeys]:
+def counted(features: Sequence[FeatureKeys]) -> Sequence[FeatureKeys]:
     """Returns the features, after one without keys if the first one tells its samples.
 
-    The gradient sees nothing but the inputs of the op, and counts the samples of the first.
+    The gradient of the lookup op sees nothing but its inputs, and counts the samples of the first.
+
+    Args:
+        features: Keys of each feature of a lookup.
     """
     samples = features[0].samples
     if samples is None:
@@ -201,7 +186,12 @@ def _counted(features: Sequence[FeatureKeys]) -> Sequence[FeatureKeys]:
     return [FeatureKeys(tf.zeros(shape, tf.int64)), *features]
 
 
-def _reading(training: bool | None) -> str:
+def reading_of(training: bool | None) -> str:
+    """Returns the attribute `reading` of a lookup.
+
+    Args:
+        training: Whether the model trains; see `lookup`.
+    """
     if training:
         return "training"
     # Eager mode cannot see a gradient. In a graph, rows that are trained must be those that were
@@ -212,7 +202,7 @@ def _reading(training: bool | None) -> str:
 @tf.RegisterGradient("TfhybridLookup")
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
     """Returns slices as `tf.nn.embedding_lookup` does, but with the gradients of a key summed."""
-    _refuse_loops(op)
+    refuse_loops(name.decode() for name in op.get_attr("tables"))
     count = len(op.get_attr("dims"))
     combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
     bags = len([combiner for combiner in combiners if combiner])
@@ -246,21 +236,26 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
     return slices + [None] * (len(op.inputs) - count)
 
 
-def _refuse_loops(op: Any) -> None:
+def refuse_loops(tables: Iterable[str]) -> None:
     """Refuses the gradient of a lookup in a loop of TensorFlow, if the tape is outside of the loop.
 
     TensorFlow adds up the gradients of a loop's iterations in a dense tensor of the variable's
     shape, which a table does not have.
+
+    Args:
+        tables: Names of the tables that are looked up.
+
+    Raises:
+        UnsupportedError: This is the gradient of a loop.
     """
     graph: Any = tf.compat.v1.get_default_graph()
     while graph is not None:
         if "WhileBodyGrad" in type(graph).__name__:
-            tables = sorted({name.decode() for name in op.get_attr("tables")})
             raise UnsupportedError(
                 "A lookup in a loop of TensorFlow (tf.while_loop, tf.map_fn, tf.scan, "
                 "tf.vectorized_map, `for` over a tensor, keras.layers.RNN) has no gradient. Look "
                 "up the keys of all iterations before the loop, and let the loop read the "
-                f"embeddings. Received: a lookup of {tables}"
+                f"embeddings. Received: a lookup of {sorted(set(tables))}"
             )
         graph = getattr(graph, "outer_graph", None)
 
@@ -352,4 +347,4 @@ def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
         slices: Gradient of a table's proxy variable.
     """
     made_by = getattr(slices.indices, "op", None)  # an eager tensor has none, even inside a graph
-    return made_by is not None and made_by.type in {"TfhybridLookup", "TfhybridNumberKeys"}
+    return made_by is not None and made_by.type in {"TfhybridLookup", "TfhybridDistinctRows"}

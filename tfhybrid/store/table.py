@@ -94,8 +94,6 @@ class Table:
                 f"{error}. In a notebook, call tfhybrid.shutdown() and tfhybrid.init() before you "
                 "build the model again: that frees all tables"
             ) from None
-        if self.config.fast_tier == "device":
-            passes.add_to_device(self._job.engine, self.name)
         self._is_open = True
         self.set_unseen(self.unseen)
         if self.waiting is not None:
@@ -234,7 +232,6 @@ class Table:
             **counted,
             waiting=0 if waiting is None else waiting.rows,
             waiting_bytes=0 if waiting is None else waiting.bytes,
-            device_bytes=passes.device_bytes(self._job.engine, self.name),
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,

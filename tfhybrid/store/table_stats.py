@@ -22,8 +22,6 @@ class TableStats(TableSize):
     Args:
         waiting: Number of keys that wait for admission.
         waiting_bytes: Bytes of the waiting keys' counters; not part of `bytes`.
-        device_bytes: Bytes of the variable on this rank's device, with `fast_tier="device"`; not
-            part of `bytes`.
         new_rows: Number of rows created since this process last called `stats`.
         evicted_rows: Number of rows evicted since then.
         unique_ratio: Distinct keys per step divided by all keys of this rank's gradients, since
@@ -34,7 +32,6 @@ class TableStats(TableSize):
 
     waiting: int
     waiting_bytes: int
-    device_bytes: int
     new_rows: int
     evicted_rows: int
     unique_ratio: float

@@ -1,6 +1,5 @@
 #include "core/engine/host_passes.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace tfhybrid {
@@ -144,9 +143,6 @@ Result<HostPasses::AskedPass> HostPasses::Plan(const std::vector<PassKeys>& keys
   AskedPass asked;
   for (const PassKeys& of : keys) {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, tables_->Get(of.table));
-    if (device_.Of(of.table) != nullptr) {
-      asked.on_device.push_back(DeviceTier::Request(of.table, table->reader->dim(), of.keys));
-    }
     const std::shared_ptr<const Allocation> allocation = tables_->AllocationOf(of.table);
     if (allocation == nullptr) continue;  // all rows are here
     const bool in_files = !table->reader->files().empty();
@@ -155,43 +151,22 @@ Result<HostPasses::AskedPass> HostPasses::Plan(const std::vector<PassKeys>& keys
           return in_files || allocation->OwnerOf(key) != tables_->topology().host;
         }));
   }
-  asked.bytes = std::max(rank_.Bytes(asked.requested), DeviceTier::Bytes(asked.on_device));
+  asked.bytes = rank_.Bytes(asked.requested);
   return asked;
 }
 
 Result<int64_t> HostPasses::Announce(AskedPass asked, int64_t batches, bool refuses) {
-  TFHYBRID_ASSIGN_OR_RETURN(const int64_t number,
-                            rank_.Announce(asked.requested, batches, refuses));
-  device_.Announce(number, std::move(asked.on_device));
-  return number;
+  return rank_.Announce(asked.requested, batches, refuses);
 }
 
-Status HostPasses::BeginBatch(int64_t pass, int64_t batch) {
-  TFHYBRID_RETURN_IF_ERROR(rank_.Begin(pass, batch));
-  device_.Begin(pass);
-  return Status::Ok();
-}
+Status HostPasses::BeginBatch(int64_t pass, int64_t batch) { return rank_.Begin(pass, batch); }
 
 Status HostPasses::End(int64_t pass) {
-  device_.End(pass);
   const Meetings::Wait wait(meetings_, kLetGo);
   return rank_.End(pass);
 }
 
-std::function<bool(int64_t key)> HostPasses::IsAtHand(const OpenTable& table) {
-  const std::string name = table.reader->name();
-  const std::shared_ptr<const Allocation> allocation = tables_->AllocationOf(name);
-  if (allocation == nullptr) return [](int64_t) { return true; };
-  const bool in_memory = table.reader->files().empty();
-  return [=, host = tables_->topology().host, views = rank_.Of(name)](int64_t key) {
-    if (in_memory && allocation->OwnerOf(key) == host) return true;
-    return std::any_of(views.begin(), views.end(),
-                       [&](const RankPasses::PassView& view) { return view.Find(key) >= 0; });
-  };
-}
-
 void HostPasses::EndAll() {
-  device_.EndAll();
   const Meetings::Wait wait(meetings_, kLetGo);
   rank_.EndAll();
   if (keeper_ != nullptr) keeper_->LetAllGo();

@@ -17,7 +17,6 @@
 #include "core/engine/placed_tables.h"
 #include "core/engine/row_feeds.h"
 #include "core/engine/serial_thread.h"
-#include "core/passes/device_tier.h"
 #include "core/passes/pass_keeper.h"
 #include "core/passes/rank_passes.h"
 #include "core/update/host_update.h"
@@ -32,11 +31,9 @@ class HostPasses {
     Span<const int64_t> keys;
     const int32_t* batch_of;  // of each key
   };
-  // A pass of those keys, and how many bytes it needs: in shared memory, or on this rank's device
-  // where that is more.
+  // A pass of those keys, and how many bytes of shared memory it needs.
   struct AskedPass {
     std::vector<RequestedKeys> requested;
-    std::vector<DeviceTier::Keys> on_device;
     int64_t bytes;
   };
 
@@ -59,10 +56,6 @@ class HostPasses {
   // Rows are to be overwritten from elsewhere: passes have no use any longer.
   void EndAll();
   RankPasses& rank() { return rank_; }
-  DeviceTier& device() { return device_; }
-  // True for keys whose rows can be read without waiting for another host or a disk: they are in
-  // this host's memory or in an open pass.
-  std::function<bool(int64_t key)> IsAtHand(const OpenTable& table);
   // Zeros where this process does not lead its host, or there is one host.
   int64_t CountOf(PassCounter counter) const;
 
@@ -89,7 +82,6 @@ class HostPasses {
   OwnerLinks* const links_;
   Meetings* const meetings_;
   RankPasses rank_;
-  DeviceTier device_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank
   std::unique_ptr<PassKeeper> keeper_;  // likewise
   // Where what a host announces is read; by host, likewise.

@@ -30,18 +30,18 @@ BFLOAT16_TOLERANCE = 2.0**-7
 
 
 def model_and_reference(
-    optimizer: str, reduction: str, placements=click_model.REPLICATED, fast_tiers=click_model.HOST
+    optimizer: str, reduction: str, placements=click_model.REPLICATED, gather_on=click_model.HOST
 ):
     """Returns a model with tables placed so, its reference and what makes its optimizer."""
     if optimizer == "clipped":
         return click_model.regularized(
             placements=placements,
-            fast_tiers=fast_tiers,
+            gather_on=gather_on,
             clipping=("global_norm", 0.1),
             reduction=reduction,
         )
     make, theirs = OPTIMIZERS[optimizer]
-    model = click_model.keras_model(placements=placements, fast_tiers=fast_tiers)
+    model = click_model.keras_model(placements=placements, gather_on=gather_on)
     return model, click_model.reference(model, theirs, reduction=reduction), make
 
 
@@ -67,7 +67,7 @@ def trained(
     placements=click_model.REPLICATED,
     announced=None,
     span: int = 30,
-    fast_tiers=click_model.HOST,
+    gather_on=click_model.HOST,
     **options,
 ):
     """Returns a model that was trained so, the keys of its data, and differences to the reference.
@@ -75,7 +75,7 @@ def trained(
     `announced` are arguments of `tfhybrid.data.announce`, `options` of `DistributedOptimizer`;
     keys lie within `span` of 0.
     """
-    model, trainer, make = model_and_reference(optimizer, reduction, placements, fast_tiers)
+    model, trainer, make = model_and_reference(optimizer, reduction, placements, gather_on)
     wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, **options)
     model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
     steps = click_model.batches(STEPS, tfhybrid.size(), span=span)

@@ -7,8 +7,8 @@ step at which to raise), `die` (the step at which to be killed), `lag` (the step
 killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
 tables), `follow` (every how many steps rows may move to other nodes), `passes` (how many batches
 each has; for sharded tables), `files` (tables are in files with a cache of so many bytes), `device`
-(1: the rows of a batch lie in variables on the device), `fetch` (the step before which rank 0 looks
-up many keys), `announced` (1: as a pass).
+(1: embeddings are gathered on the device, each batch is a pass), `fetch` (the step before which
+rank 0 looks up many keys), `announced` (1: as a pass).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def model_with_everything() -> keras.Model:
     storage = None
     if "files" in options:
         storage = tfhybrid.FileTier(tempfile.gettempdir(), cache_bytes=options["files"])
-    tiers = ["device" if options.get("device") else "host"] * 2
-    model = click_model.keras_model(placements=[placement] * 2, storage=storage, fast_tiers=tiers)
+    places = ["device" if options.get("device") else "host"] * 2
+    model = click_model.keras_model(placements=[placement] * 2, storage=storage, gather_on=places)
     x = keras.layers.BatchNormalization()(model.layers[-2].output)
     x = dropout(0.2, seed=3)(x)
     x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
@@ -59,7 +59,7 @@ def model_with_everything() -> keras.Model:
 
 
 def train_on(keys: dict[str, np.ndarray], labels: np.ndarray) -> None:
-    """Trains a step; where rows lie on the device, as a pass of its own."""
+    """Trains a step; where embeddings are gathered on the device, as a pass of its own."""
     with contextlib.ExitStack() as stack:
         if options.get("device"):
             items = np.concatenate([keys["clicked"], keys["carted"]], axis=1)

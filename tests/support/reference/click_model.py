@@ -37,7 +37,7 @@ def keras_model(
     lazy: bool = True,
     placements: Sequence[Placement] = REPLICATED,
     storage: tfhybrid.FileTier | None = None,
-    fast_tiers: Sequence[str] = HOST,
+    gather_on: Sequence[str] = HOST,
     **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
@@ -49,7 +49,7 @@ def keras_model(
         lazy: Likewise.
         placements: Likewise, of each.
         storage: Likewise.
-        fast_tiers: Likewise, of each.
+        gather_on: Likewise, of each.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
@@ -61,9 +61,9 @@ def keras_model(
             lazy,
             placement=placement,
             storage=storage,
-            fast_tier=fast_tier,
+            gather_on=place,
         )
-        for dim, placement, fast_tier in zip(DIMS.values(), placements, fast_tiers, strict=True)
+        for dim, placement, place in zip(DIMS.values(), placements, gather_on, strict=True)
     )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
@@ -123,7 +123,7 @@ def reference(
 def regularized(
     lazy: bool = True,
     placements: Sequence[Placement] = REPLICATED,
-    fast_tiers: Sequence[str] = HOST,
+    gather_on: Sequence[str] = HOST,
     **options,
 ) -> tuple[keras.Model, training.Trainer, Callable]:
     """Returns a model with penalties, its reference, and what makes an AdamW of either.
@@ -131,14 +131,14 @@ def regularized(
     Args:
         lazy: Of the tables.
         placements: Likewise.
-        fast_tiers: Likewise.
+        gather_on: Likewise.
         **options: Of `training.Trainer`; `clipping` is by global norm.
     """
     penalties, rate, weight_decay = (0.01, 0.05), 0.001, 2.0
     clipping = options.get("clipping")
     regularizer = keras.regularizers.L1L2(*penalties)
     model = keras_model(
-        regularizer=regularizer, lazy=lazy, placements=placements, fast_tiers=fast_tiers
+        regularizer=regularizer, lazy=lazy, placements=placements, gather_on=gather_on
     )
     trainer = reference(
         model,

@@ -29,7 +29,7 @@ from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.key_links import DELIVERIES
-from tfhybrid.ops.device_lookup import DeviceRows
+from tfhybrid.ops.device_gather import lookup_on_device
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 
 REPLICATED = (PlacementKind.REPLICATED, 0)
@@ -128,6 +128,7 @@ def test_batches_of_data_nodes(tmp_path: Path, delivery: str) -> None:
             for of_table, keys in zip(seen, split_roles.flat(features), strict=True):
                 of_table.update(keys.tolist())
         plain = split_roles.dataset((0, 1))
+        gather = gathering(trainer, TABLES)
         for number, trains in enumerate((False, True), 1):
             feed = job.feed(0, number, delivery=delivery, trains=trains)
             missing = 0
@@ -138,6 +139,9 @@ def test_batches_of_data_nodes(tmp_path: Path, delivery: str) -> None:
                 handles = split_roles.flat(features)
                 found = split_batches.lookup(trainer, TABLES, handles, outside=True)
                 trained = split_batches.lookup(trainer, TABLES, handles)
+                for outside, of_host in ((True, found), (False, trained)):
+                    for rows, of_op in zip(of_host, gather(handles, outside), strict=True):
+                        np.testing.assert_array_equal(rows, of_op)
                 keys = split_roles.flat(wanted)
                 for rows, of_training, some, with_row in zip(
                     found, trained, keys, seen, strict=True
@@ -176,7 +180,7 @@ def test_announced_passes(shm_directory: Path, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_rows_on_a_device(shm_directory: Path, hosts: int) -> None:
-    """A device that has held zeros for a key has its initial value in the next training step."""
+    """A key without a row reads zeros outside of training, and its initial value in training."""
     some = EVERYWHERE[::3]
     with Hosts(shm_directory, range(hosts), OF_PASSES, CASES["adagrad"].optimizer) as engines:
         updates = [engine.open_update("sgd", OF_PASSES) for engine in engines]
@@ -184,33 +188,32 @@ def test_rows_on_a_device(shm_directory: Path, hosts: int) -> None:
             make_rows(update, OF_PASSES, some)
         engine = engines[0]
         let_read(engine, "zeros", tuple(OF_PASSES))
-        gather = gathering(engine)
+        gather = gathering(engine, OF_PASSES)
         with_pass = passes.announce(engine, [dict.fromkeys(OF_PASSES, EVERYWHERE[:90])])
         with_pass.begin(0)
         trained = [engine.lookup(name, dim, EVERYWHERE) for name, dim in OF_PASSES.items()]
         for outside in (False, True, False):
-            for rows, of_training in zip(gather(outside), trained, strict=True):
+            for rows, of_training in zip(gather([EVERYWHERE] * 2, outside), trained, strict=True):
                 expected = judged(of_training, EVERYWHERE, set(some.tolist()), "zeros")
                 np.testing.assert_array_equal(rows, expected if outside else of_training)
         with_pass.end()
 
 
-def gathering(engine: Engine) -> Callable[[bool], list[np.ndarray]]:
-    """Returns a function that gathers the rows of all keys of both tables from variables."""
-    for name in OF_PASSES:
-        passes.add_to_device(engine, name)
-    variables = DeviceRows(OF_PASSES)
+def gathering(
+    engine: Engine, of_tables: Mapping[str, int]
+) -> Callable[[Sequence[np.ndarray], bool], list[np.ndarray]]:
+    """Returns a function that gathers the rows of keys on a device, outside of training or in."""
     with tf.device("CPU:0"):
-        proxies = [tf.Variable(tf.zeros([0, dim])) for dim in OF_PASSES.values()]
+        proxies = [tf.Variable(tf.zeros([0, dim])) for dim in of_tables.values()]
     tables = [
         TableRef(engine.number, name, dim, proxy.handle)
-        for (name, dim), proxy in zip(OF_PASSES.items(), proxies, strict=True)
+        for (name, dim), proxy in zip(of_tables.items(), proxies, strict=True)
     ]
-    features = [FeatureKeys(tf.constant(EVERYWHERE, tf.int64))] * len(OF_PASSES)
 
-    def gather(outside: bool) -> list[np.ndarray]:
+    def gather(keys: Sequence[np.ndarray], outside: bool) -> list[np.ndarray]:
+        features = [FeatureKeys(tf.constant(of_table, tf.int64)) for of_table in keys]
         values = [proxy.read_value() for proxy in proxies]
-        found = variables.lookup(tables, features, values, outside=outside)
+        found = lookup_on_device(tables, features, values, training=not outside)
         return [rows.numpy() for rows in found]
 
     return gather

@@ -33,7 +33,7 @@ SIGNATURE = (
 DECAY = tfhybrid.optimizers.Adam(0.1, weight_decay=0.1)
 TABLES = {
     "decayed and evicted": {"optimizer": DECAY, "eviction": tfhybrid.Eviction(unseen_steps=2)},
-    "every row": {"lazy": False},
+    "every row, gathered on the device": {"lazy": False, "gather_on": "device"},
     "admitted": {"admission": 2},
     "frozen": {"trainable": False},
 }
@@ -121,10 +121,11 @@ def trained(
 def test_no_bit_depends_on_it(table, compiling, passes, tmp_path) -> None:
     if table.get("storage") == "files":
         table = {"storage": tfhybrid.FileTier(tmp_path, cache_bytes=1 << 16)}
-    wanted, without = fitted(table, compiling, announced=False, passes=passes)
+    plain = table | {"gather_on": "host"}
+    wanted, without = fitted(plain, compiling, announced=False, passes=passes)
     found, (hits, misses) = fitted(table, compiling, announced=True, passes=passes)
-    for mine, plain in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(mine, plain)
+    for mine, of_plain in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, of_plain)
     assert without == [0, 0]
     # In eager mode, a lookup of an evaluation counts too: it cannot see that no gradient follows.
     lookups = EPOCHS * STEPS * (2 if "run_eagerly" in compiling else 1)

@@ -84,15 +84,33 @@ def test_threads_number_keys_side_by_side() -> None:
                 np.testing.assert_array_equal(wanted, of_table)
 
 
-def test_numbers_are_in_order_of_first_occurrence_table_by_table() -> None:
-    made = OPS.tfhybrid_number_keys(
-        keys=[[[7, -1], [7, INT64.min]], [7], [INT64.max, -1, 8]], tables=["a", "b", "a"], T=2
+def test_distinct_rows_lie_by_dim_in_order_of_first_occurrence() -> None:
+    dims = {"a": 2, "b": 3, "c": 2}
+    layer = tfhybrid.layers.EmbeddingCollection(
+        {name: tfhybrid.TableConfig(dim) for name, dim in dims.items()}
     )
-    np.testing.assert_array_equal(made.numbers[0], [[0, 1], [0, 2]])
-    np.testing.assert_array_equal(made.numbers[1], [0])
-    np.testing.assert_array_equal(made.numbers[2], [3, 1, 4])
-    np.testing.assert_array_equal(made.distinct[0], [7, -1, INT64.min, INT64.max, 8])
-    np.testing.assert_array_equal(made.distinct[1], [7])
+    layer.build()
+    proxies = {proxy.table.name: proxy for proxy in layer.trainable_variables}
+    names = ["a", "b", "c", "a"]
+    found = OPS.tfhybrid_distinct_rows(
+        proxies=[proxies[name].table_ref.proxy for name in names],
+        keys=[[[7, -1], [7, INT64.min]], [7], [], [INT64.max, -1, 8]],
+        engine=proxies["a"].table_ref.engine,
+        tables=names,
+        dims=[dims[name] for name in names],
+        D=2,
+        T=3,
+    )
+    of_a = [7, -1, INT64.min, INT64.max, 8]
+    for distinct, keys in zip(found.distinct, (of_a, [7], []), strict=True):
+        np.testing.assert_array_equal(distinct, keys)
+    numbers = ([[0, 1], [0, 2]], [0], [], [3, 1, 4])
+    for of_feature, wanted in zip(found.numbers, numbers, strict=True):
+        np.testing.assert_array_equal(of_feature, wanted)
+    np.testing.assert_array_equal(found.rows[0], layer.tables["a"].lookup(of_a))
+    np.testing.assert_array_equal(found.rows[1], layer.tables["b"].lookup([7]))
+    np.testing.assert_array_equal(found.positions[0], [0, 1, 0, 2, 3, 1, 4])
+    np.testing.assert_array_equal(found.positions[1], [0])
 
 
 @pytest.mark.parametrize("numbers", [[0, 2, 1], [1, 0, 2], [0, 1, 1], [0, 1, -1]])

@@ -42,10 +42,10 @@ def zeros_where_masked(layer: Embedding, keys: np.ndarray, mask: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("fast_tier", ["host", "device"])
+@pytest.mark.parametrize("gather_on", ["host", "device"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_masked_places_read_zeros_and_are_not_trained(kind, fast_tier, *, compiled: bool) -> None:
-    layer = layer_of(tfhybrid.TableConfig(DIM, CONFIG.initializer, fast_tier=fast_tier))
+def test_masked_places_read_zeros_and_are_not_trained(kind, gather_on, *, compiled: bool) -> None:
+    layer = layer_of(tfhybrid.TableConfig(DIM, CONFIG.initializer, gather_on=gather_on))
 
     def both():
         with tf.GradientTape() as tape:

@@ -29,10 +29,10 @@ def sums_of(slices: tf.IndexedSlices) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("fast_tier", ["host", "device"])
+@pytest.mark.parametrize("gather_on", ["host", "device"])
 @pytest.mark.parametrize("lists", [LISTS, LISTS[:0], LISTS[1:2]], ids=["lists", "none", "empty"])
-def test_ragged_lists_count_as_their_rows(lists, fast_tier, *, compiled: bool) -> None:
-    config = tfhybrid.TableConfig(4, fast_tier=fast_tier)
+def test_ragged_lists_count_as_their_rows(lists, gather_on, *, compiled: bool) -> None:
+    config = tfhybrid.TableConfig(4, gather_on=gather_on)
     layer = tfhybrid.layers.Embedding(config, table="item")
     (slices,) = slices_of(layer, lists, compiled=compiled)
     assert int(slices.dense_shape[0]) == lists.nrows()

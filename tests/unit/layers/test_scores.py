@@ -32,12 +32,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("fast_tier", ["host", "device"])
+@pytest.mark.parametrize("gather_on", ["host", "device"])
 @pytest.mark.parametrize(("vectors", "candidates", "equation"), CASES)
 def test_scores_and_gradients_are_those_of_numpy(
-    vectors, candidates, equation, fast_tier, *, compiled: bool
+    vectors, candidates, equation, gather_on, *, compiled: bool
 ) -> None:
-    layer = Embedding(tfhybrid.TableConfig(DIM, fast_tier=fast_tier), table="item")
+    layer = Embedding(tfhybrid.TableConfig(DIM, gather_on=gather_on), table="item")
     layer.build()
     variables = layer.trainable_variables
 

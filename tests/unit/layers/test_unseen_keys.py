@@ -235,7 +235,7 @@ def test_a_key_that_waits_for_admission_or_was_evicted() -> None:
 
 
 def test_rows_on_a_device() -> None:
-    layer = tfhybrid.layers.Embedding(table(fast_tier="device"), table="items")
+    layer = tfhybrid.layers.Embedding(table(gather_on="device"), table="items")
     layer.build()
     rows = np.ones((len(SEEN), DIM), np.float32)
     layer.table.load(tfhybrid.checkpoint.ArrayRows(SEEN, rows))

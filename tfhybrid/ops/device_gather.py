@@ -1,0 +1,148 @@
+"""Lookups that gather embeddings on a device.
+
+The host reads the row of each distinct key once. The device receives these rows, and the position
+of each key's row among them; it gathers the embeddings, and combines those of bags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfhybrid.ops._library import OPS
+from tfhybrid.ops.lookup import (
+    FeatureKeys,
+    KeyNumbers,
+    TableRef,
+    counted,
+    gradients_of_tables,
+    reading_of,
+    refuse_loops,
+)
+
+tf.no_gradient("TfhybridDistinctRows")
+
+
+def lookup_on_device(
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    proxies: Sequence[tf.Tensor],
+    *,
+    side_by_side: bool = False,
+    training: bool | None = None,
+    collection: int = 0,
+) -> list[tf.Tensor]:
+    """Reads the embeddings of all features, with the bits of `ops.lookup.lookup`.
+
+    Only the last bits of bags may differ, if the device adds up in another order than the host.
+
+    Args:
+        tables: Table of each feature; features may share one.
+        features: Keys of each feature; with `side_by_side`, `[batch, ...]` or one bag per sample.
+        proxies: Value of each feature's proxy variable, which gets the gradient.
+        side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
+        training: Whether the model trains; see `ops.lookup.lookup`.
+        collection: Number by which `number_ahead` finds this lookup. Default 0: it does not.
+
+    Returns:
+        One tensor per feature on the current device: float32 `keys.shape + [dim]`, or `[bags, dim]`
+        with a combiner. With `side_by_side`, one tensor `[batch, width]`.
+
+    Raises:
+        tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
+            earlier update failed.
+    """
+    features, given = counted(features), len(features)
+    added = len(features) - given
+    tables = [tables[0]] * added + list(tables)
+    proxies = [proxies[0]] * added + list(proxies)
+    with tf.device("CPU:0"):
+        outputs = OPS.tfhybrid_distinct_rows(
+            proxies=[table.proxy for table in tables],
+            keys=[feature.keys for feature in features],
+            engine=tables[0].engine,
+            tables=[table.name for table in tables],
+            dims=[table.dim for table in tables],
+            reading=reading_of(training),
+            collection=collection,
+            D=len({table.dim for table in tables}),
+            T=len({table.name for table in tables}),
+        )
+    embeddings = _gathered(tables, features, outputs.rows, outputs.positions)
+    if side_by_side:
+        embeddings = [tf.concat([by_sample(embedding) for embedding in embeddings], axis=1)]
+    by_number = KeyNumbers(outputs.numbers, outputs.distinct)
+    embeddings = _with_gradients(
+        tables, features, by_number, proxies, embeddings, side_by_side=side_by_side
+    )
+    return embeddings if side_by_side else embeddings[added:]
+
+
+def _gathered(
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    rows: Sequence[tf.Tensor],
+    positions: Sequence[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Returns the embeddings of each feature: one gather for all tables of one dim."""
+    of_dims = {}
+    for dim, of_dim, places in zip(
+        dict.fromkeys(table.dim for table in tables), rows, positions, strict=True
+    ):
+        keys = [
+            feature.keys
+            for table, feature in zip(tables, features, strict=True)
+            if table.dim == dim
+        ]
+        with tf.device("CPU:0"):  # keys are there
+            sizes = tf.stack([tf.size(of_feature) for of_feature in keys])
+        of_dims[dim] = iter(tf.split(tf.gather(of_dim, places), sizes))
+    embeddings = []
+    for table, feature in zip(tables, features, strict=True):
+        with tf.device("CPU:0"):
+            shape = tf.concat([tf.shape(feature.keys), [table.dim]], axis=0)
+        embedding = tf.reshape(next(of_dims[table.dim]), shape)
+        embedding = tf.ensure_shape(embedding, [*feature.keys.shape, table.dim])
+        embeddings.append(feature.combine(embedding))
+    return embeddings
+
+
+def by_sample(embedding: tf.Tensor) -> tf.Tensor:
+    """Returns the embeddings of a feature, with all those of a sample in one row.
+
+    Args:
+        embedding: float32 `[batch, ..., dim]`.
+    """
+    width = embedding.shape[1:].num_elements()
+    if width is None:
+        width = tf.reduce_prod(tf.shape(embedding)[1:])
+    return tf.reshape(embedding, [tf.shape(embedding)[0], width])
+
+
+def _with_gradients(
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    by_number: KeyNumbers,
+    proxies: Sequence[tf.Tensor],
+    embeddings: Sequence[tf.Tensor],
+    *,
+    side_by_side: bool,
+) -> list[tf.Tensor]:
+    """Returns the embeddings unchanged. Their gradients go to the proxies.
+
+    TensorFlow's gradient of a gather would be one tensor per feature, with the rows of a key apart.
+    """
+
+    @tf.custom_gradient
+    def carry(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
+        def gradient(*gradients: tf.Tensor) -> list[tf.Tensor | None]:
+            refuse_loops(table.name for table in tables)
+            slices = gradients_of_tables(
+                tables, features, by_number, gradients, side_by_side=side_by_side
+            )
+            return [*slices, *[None] * len(embeddings)]
+
+        return [tf.identity(embedding) for embedding in inputs[len(proxies) :]], gradient
+
+    return list(carry(*proxies, *embeddings))
