@@ -7,7 +7,6 @@
 #define TFHYBRID_CORE_ENGINE_HOST_PASSES_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
