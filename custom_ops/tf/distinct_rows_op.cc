@@ -41,7 +41,8 @@ REGISTER_OP("TfhybridDistinctRows")
     .Input("keys: N * int64")
     .Output("rows: D * float")
     .Output("positions: D * int32")
-    .TFHYBRID_KEY_NUMBERS.TFHYBRID_LOOKUP.Attr("D: int >= 1")
+    .TFHYBRID_KEY_NUMBERS.TFHYBRID_LOOKUP.Attr("by_sample: bool = false")
+    .Attr("D: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       std::vector<int64_t> dims;
@@ -70,7 +71,8 @@ proxies: One resource per feature: the handle of its table's proxy variable. It 
   against updates.
 keys: One tensor of any shape per feature. Every int64 is legal.
 rows: For each different dim, in order of first mention: the rows of its tables, [rows, dim].
-positions: For each different dim: of each key of its features, feature by feature, its row there.
+positions: For each different dim: of each key of its features, its row there, feature by feature;
+  with by_sample sample by sample, and there feature by feature.
 numbers: As in TfhybridLookup.
 distinct: As in TfhybridLookup.
 tables: The table of each feature; features may share one.
@@ -78,12 +80,14 @@ dims: The dim of each feature's table.
 reading: As in TfhybridLookup. "by_gradient": the model trains if something takes the numbers or the
   distinct keys, and in eager mode.
 collection: As in TfhybridLookup.
+by_sample: The first axis of all keys is the batch.
 )doc");
 
 class DistinctRowsOp : public LookupKernel {
  public:
   explicit DistinctRowsOp(OpKernelConstruction* context) : LookupKernel(context) {
     distinct_dims_ = Distinct(dims());
+    OP_REQUIRES_OK(context, context->GetAttr("by_sample", &by_sample_));
     OP_REQUIRES(context, context->num_outputs() > 2 * static_cast<int>(distinct_dims_.size()),
                 absl::InvalidArgumentError("D is the number of different dims"));
   }
@@ -209,19 +213,42 @@ class DistinctRowsOp : public LookupKernel {
         });
   }
 
+  // The keys of a feature in the positions of its dim: `begin`, and then the next key of the
+  // sample, and the next sample after `stride`.
+  struct Places {
+    int64_t begin;
+    int64_t of_sample;  // keys
+    int64_t stride;
+  };
+
+  // Where the positions of each feature's keys go. Adds up the keys of each dim.
+  Result<std::vector<Places>> Arrange(const OpInputList& keys, std::vector<int64_t>* counts) const {
+    const int64_t samples = by_sample_ && keys[0].dims() > 0 ? keys[0].dim_size(0) : 1;
+    std::vector<Places> places;
+    std::vector<int64_t> of_samples(counts->size());  // keys of a sample
+    for (int i = 0; i < keys.size(); ++i) {
+      const Tensor& of_feature = keys[i];
+      if (by_sample_ && (of_feature.dims() == 0 || of_feature.dim_size(0) != samples)) {
+        return Status::Error(StatusCode::kInvalidArgument,
+                             "Side by side, all features have keys of ", samples,
+                             " samples. Received: ", of_feature.shape().DebugString());
+      }
+      int64_t& begin = of_samples[DimOf(static_cast<size_t>(i))];
+      const int64_t of_sample = samples == 0 ? 0 : of_feature.NumElements() / samples;
+      places.push_back({begin, of_sample, 0});
+      begin += of_sample;
+    }
+    for (size_t i = 0; i < places.size(); ++i) places[i].stride = of_samples[DimOf(i)];
+    for (size_t d = 0; d < counts->size(); ++d) (*counts)[d] = samples * of_samples[d];
+    return places;
+  }
+
   Status WritePositions(OpKernelContext* context, const OpInputList& keys,
                         const NumberedKeys& numbered, const Layout& layout) const {
     OpOutputList positions;
     TF_CHECK_OK(context->output_list("positions", &positions));
     std::vector<int64_t> counts(distinct_dims_.size());
-    std::vector<int64_t> begins;        // of each feature, among the keys of its dim
-    std::vector<int64_t> starts = {0};  // of each feature, among all keys
-    for (int i = 0; i < keys.size(); ++i) {
-      int64_t& count = counts[DimOf(static_cast<size_t>(i))];
-      begins.push_back(count);
-      count += keys[i].NumElements();
-      starts.push_back(starts.back() + keys[i].NumElements());
-    }
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<Places> places, Arrange(keys, &counts));
     std::vector<int32_t*> of_dims;
     for (size_t d = 0; d < counts.size(); ++d) {
       Tensor* output = nullptr;
@@ -229,18 +256,26 @@ class DistinctRowsOp : public LookupKernel {
           positions.allocate(static_cast<int>(d), TensorShape({counts[d]}), &output)));
       of_dims.push_back(output->flat<int32_t>().data());
     }
-    ThreadsOf(context)(starts.back(), kPositionCostNs, [&](int64_t begin, int64_t end) {
-      ForEachPart(starts, begin, end, [&](size_t feature, int64_t first, int64_t last) {
-        const auto start = static_cast<int32_t>(layout.starts[numbers().table_of()[feature]]);
-        int32_t* const to = of_dims[DimOf(feature)] + begins[feature];
-        const uint32_t* const of_keys = numbered.numbers[feature];
-        for (int64_t i = first; i < last; ++i) to[i] = start + static_cast<int32_t>(of_keys[i]);
-      });
+    const auto features = static_cast<int64_t>(places.size());
+    const int64_t cost = kPositionCostNs *
+                         (std::accumulate(counts.begin(), counts.end(), int64_t{0}) / features + 1);
+    ThreadsOf(context)(features, cost, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const auto start = static_cast<int32_t>(layout.starts[numbers().table_of()[i]]);
+        const Places& of = places[i];
+        const uint32_t* number = numbered.numbers[i];
+        const uint32_t* const last = number + keys[static_cast<int>(i)].NumElements();
+        for (int32_t* to = of_dims[DimOf(i)] + of.begin; number != last; to += of.stride) {
+          for (int64_t k = 0; k < of.of_sample; ++k)
+            to[k] = start + static_cast<int32_t>(*number++);
+        }
+      }
     });
     return Status::Ok();
   }
 
   std::vector<int64_t> distinct_dims_;
+  bool by_sample_ = false;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridDistinctRows").Device(tensorflow::DEVICE_CPU),

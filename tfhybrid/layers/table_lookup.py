@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import lookup as lookup_op
-from tfhybrid.ops.device_gather import by_sample, lookup_on_device
+from tfhybrid.ops.device_gather import lookup_on_device, rows_by_sample
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 from tfhybrid.store import Table
 
@@ -93,7 +93,7 @@ def lookup(
         embeddings = _on_both(proxies, features, device, trains)
     if not side_by_side:
         return embeddings
-    return [tf.concat([by_sample(embedding) for embedding in embeddings], axis=1)]
+    return [tf.concat([rows_by_sample(embedding) for embedding in embeddings], axis=1)]
 
 
 def _on_host(

@@ -57,6 +57,7 @@ def lookup_on_device(
     added = len(features) - given
     tables = [tables[0]] * added + list(tables)
     proxies = [proxies[0]] * added + list(proxies)
+    by_sample = side_by_side and _have_one_shape(tables, features)
     with tf.device("CPU:0"):
         outputs = OPS.tfhybrid_distinct_rows(
             proxies=[table.proxy for table in tables],
@@ -66,12 +67,16 @@ def lookup_on_device(
             dims=[table.dim for table in tables],
             reading=reading_of(training),
             collection=collection,
+            by_sample=by_sample,
             D=len({table.dim for table in tables}),
             T=len({table.name for table in tables}),
         )
-    embeddings = _gathered(tables, features, outputs.rows, outputs.positions)
-    if side_by_side:
-        embeddings = [tf.concat([by_sample(embedding) for embedding in embeddings], axis=1)]
+    if by_sample:
+        embeddings = [_gathered_by_sample(features, outputs.rows[0], outputs.positions[0])]
+    else:
+        embeddings = _gathered(tables, features, outputs.rows, outputs.positions)
+        if side_by_side:
+            embeddings = [tf.concat([rows_by_sample(each) for each in embeddings], axis=1)]
     by_number = KeyNumbers(outputs.numbers, outputs.distinct)
     embeddings = _with_gradients(
         tables, features, by_number, proxies, embeddings, side_by_side=side_by_side
@@ -108,7 +113,29 @@ def _gathered(
     return embeddings
 
 
-def by_sample(embedding: tf.Tensor) -> tf.Tensor:
+def _have_one_shape(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> bool:
+    """Returns whether one gather can write the embeddings of all features side by side."""
+    return len({table.dim for table in tables}) == 1 and all(
+        feature.splits is None and feature.ragged is None for feature in features
+    )
+
+
+def _gathered_by_sample(
+    features: Sequence[FeatureKeys], rows: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor:
+    """Returns the embeddings of all features side by side, `[batch, width]`."""
+    dim = rows.shape[1]
+    with tf.device("CPU:0"):  # keys are there
+        shapes = [tf.shape(feature.keys) for feature in features]
+        width = dim * tf.add_n([tf.reduce_prod(shape[1:]) for shape in shapes])
+        shape = tf.stack([shapes[0][0], width])
+    of_samples = [feature.keys.shape[1:].num_elements() for feature in features]
+    embeddings = tf.reshape(tf.gather(rows, positions), shape)
+    static_width = None if None in of_samples else dim * sum(of_samples)
+    return tf.ensure_shape(embeddings, [features[0].keys.shape[0], static_width])
+
+
+def rows_by_sample(embedding: tf.Tensor) -> tf.Tensor:
     """Returns the embeddings of a feature, with all those of a sample in one row.
 
     Args:

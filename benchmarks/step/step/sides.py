@@ -69,6 +69,10 @@ SIDES = {
     "tfhybrid-ahead": Side(
         "benchmarks.step.step.tfhybrid_step", ("--dataset", "--pass-batches", "2")
     ),
+    "tfhybrid-device": Side(
+        "benchmarks.step.step.tfhybrid_step",
+        ("--dataset", "--pass-batches", "2", "--gather-on", "device"),
+    ),
     "tfhybrid-pass": Side(
         "benchmarks.step.step.tfhybrid_step", ("--sharded", "--pass-batches", "2")
     ),

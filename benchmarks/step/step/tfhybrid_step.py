@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Iterable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import tfhybrid
@@ -16,11 +18,14 @@ LEARNING_RATE = 0.05
 
 
 def build_model(
-    config: model.StepConfig, sharded: bool
+    config: model.StepConfig, options: argparse.Namespace
 ) -> tuple[keras.Model, tfhybrid.layers.EmbeddingCollection]:
     """Returns the model of {feature: ids `[batch, 1]`}, an EmbeddingCollection and the tower."""
-    placement = tfhybrid.Sharded() if sharded else tfhybrid.Replicated()
-    table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform", placement=placement)
+    table = tfhybrid.TableConfig(
+        dim=config.dim,
+        placement=tfhybrid.Sharded() if options.sharded else tfhybrid.Replicated(),
+        gather_on=options.gather_on,
+    )
     names = [f"feature_{position}" for position in range(config.features)]
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in names}
     collection = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table), concatenate=True)
@@ -72,41 +77,61 @@ def count_fetching() -> dict[str, float]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of this side's options."""
+    options = argparse.ArgumentParser(description=__doc__)
+    model.add_options(options)
+    options.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
+    options.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
+    options.add_argument("--dense", default="auto", help="how dense gradients are added up")
+    options.add_argument("--sharded", action="store_true", help="each row on one host")
+    options.add_argument("--gather-on", default="host", help="where rows become embeddings")
+    options.add_argument("--dataset", action="store_true", help="batches come from tf.data")
+    options.add_argument("--pass-batches", type=int, default=0, help="of a pass; 0 announces none")
+    return options
+
+
+def feed(ids: np.ndarray) -> dict[str, tf.Tensor]:
+    """Returns the keys of a batch by feature."""
+    with tf.device("CPU:0"):  # where an input pipeline leaves them
+        return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
+
+
+def ahead_of(
+    options: argparse.Namespace, collection: tfhybrid.layers.EmbeddingCollection
+) -> Callable[[list[model.Batch]], Iterable[model.Batch]]:
+    """Returns the function that hands over batches, and announces those to come."""
+
+    def ahead(batches: list[model.Batch]) -> Iterable[model.Batch]:
+        data = dataset_of(batches) if options.dataset else batches
+        if options.pass_batches == 0:
+            return data
+        return tfhybrid.data.announce(data, batches=options.pass_batches, layers=collection)
+
+    return ahead
+
+
+def name_of(options: argparse.Namespace) -> str:
+    """Returns the name of this side with these options."""
+    way = "sharded" if options.sharded else options.exchange
+    way += f", gathered on the {options.gather_on}" if options.gather_on != "host" else ""
+    way += ", from a data set" if options.dataset else ""
+    if options.pass_batches:
+        way += f", {options.pass_batches} batches announced"
+    return f"tfhybrid ({way}, {options.wire_dtype}, dense {options.dense})"
+
+
 def main() -> None:
     """Runs this side on every rank."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    model.add_options(parser)
-    parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
-    parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
-    parser.add_argument("--dense", default="auto", help="how dense gradients are added up")
-    parser.add_argument("--sharded", action="store_true", help="each row on one host")
-    parser.add_argument("--dataset", action="store_true", help="batches come from tf.data")
-    parser.add_argument("--pass-batches", type=int, default=0, help="of a pass; 0 announces none")
-    arguments = parser.parse_args()
-    config = model.config_of(arguments)
-    if arguments.dense == "horovod":
+    options = parser().parse_args()
+    config = model.config_of(options)
+    if options.dense == "horovod":
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")
     tfhybrid.init()
-
-    def feed(ids):
-        with tf.device("CPU:0"):  # where an input pipeline leaves them
-            return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
-
-    network, collection = build_model(config, arguments.sharded)
-    step = make_step(network, arguments)
-
-    def ahead(batches):
-        data = dataset_of(batches) if arguments.dataset else batches
-        if arguments.pass_batches == 0:
-            return data
-        return tfhybrid.data.announce(data, batches=arguments.pass_batches, layers=collection)
-
-    way = "sharded" if arguments.sharded else arguments.exchange
-    way += ", from a data set" if arguments.dataset else ""
-    if arguments.pass_batches:
-        way += f", {arguments.pass_batches} batches announced"
-    name = f"tfhybrid ({way}, {arguments.wire_dtype}, dense {arguments.dense})"
-    model.measure(name, config, step, feed, ahead, count_fetching)
+    network, collection = build_model(config, options)
+    step = make_step(network, options)
+    ahead = ahead_of(options, collection)
+    model.measure(name_of(options), config, step, feed, ahead, count_fetching)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -111,6 +112,62 @@ def test_layers_of_both_kinds_of_table_look_up_as_they_lie() -> None:
     np.testing.assert_array_equal(
         side_by_side[:, :11], np.concatenate([np.reshape(some, (2, -1)) for some in wanted], axis=1)
     )
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("samples", [0, 6])
+def test_one_gather_writes_all_features_side_by_side(*, samples: int, compiled: bool) -> None:
+    """Keys of several shapes, and two features of one table; a sum of whole numbers is exact."""
+    random = np.random.default_rng(samples)
+    shapes = {"user": (), "clicked": (2,), "bought": (1, 3)}
+    keys = {name: random.integers(0, 9, (samples, *shape)) for name, shape in shapes.items()}
+    upstream = random.integers(-9, 9, (samples, 6 * 5)).astype(np.float32)
+    layer = tfhybrid.layers.EmbeddingCollection(
+        dict.fromkeys(shapes, on_device()),
+        shared={"item": ["clicked", "bought"]},
+        concatenate=True,
+    )
+    layer.build()
+
+    def train(keys: dict[str, tf.Tensor]) -> tuple[tf.Tensor, list[tf.IndexedSlices]]:
+        with tf.GradientTape() as tape:
+            embeddings = layer(keys)
+            loss = tf.reduce_sum(embeddings * upstream)
+        return embeddings, tape.gradient(loss, layer.trainable_variables)
+
+    if compiled:
+        kinds = {name: tf.TensorSpec([None, *shape], tf.int64) for name, shape in shapes.items()}
+        train = tf.function(train, input_signature=[kinds])
+    embeddings, gradients = train({name: tf.constant(some) for name, some in keys.items()})
+    assert embeddings.shape == (samples, 6 * 5)
+    tables = {"user": ["user"], "item": ["clicked", "bought"]}
+    rows = [
+        layer.tables[name]
+        .lookup(keys[feature])
+        .reshape(samples, 5 * math.prod(keys[feature].shape[1:]))
+        for name, features in tables.items()
+        for feature in features
+    ]
+    np.testing.assert_array_equal(embeddings, np.concatenate(rows, axis=1))
+    parts = dict(zip(shapes, np.split(upstream, [5, 15], axis=1), strict=True))
+    for proxy, slices in zip(layer.trainable_variables, gradients, strict=True):
+        features = tables[proxy.table.name]
+        of_table = np.concatenate([keys[feature].ravel() for feature in features])
+        given = np.concatenate([parts[feature].reshape(-1, 5) for feature in features])
+        sums = {key: given[of_table == key].sum(axis=0) for key in np.unique(of_table)}
+        assert sorted(slices.indices.numpy()) == sorted(sums)
+        for key, found in zip(slices.indices.numpy(), slices.values.numpy(), strict=True):
+            np.testing.assert_array_equal(found, sums[key])
+
+
+@pytest.mark.usefixtures("job")
+def test_features_side_by_side_have_keys_of_the_same_samples() -> None:
+    layer = tfhybrid.layers.EmbeddingCollection(
+        dict.fromkeys(["user", "item"], on_device()), concatenate=True
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples\. Received: \[3\]"):
+        layer({"user": tf.constant([1, 2]), "item": tf.constant([1, 2, 3])})
 
 
 def test_a_place_has_a_name() -> None:
