@@ -181,6 +181,9 @@ class OwnTable(Section):
     storage: Storage | None = Field(
         None, description="Files for the rows; by default they are in memory."
     )
+    gather_on: Literal["host", "device"] = Field(
+        "host", description="Place where rows become embeddings; see `TableConfig`."
+    )
     unseen: Literal["initial", "zeros"] | None = Field(
         None,
         description="Values of a key without a row outside of training; see `TableConfig`.",

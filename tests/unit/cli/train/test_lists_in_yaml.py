@@ -46,7 +46,9 @@ def settings(tmp_path: Path) -> dict[str, Any]:
         },
         "model": {"name": "dnn", "hidden": [4]},
         "table": {"dim": 3, "max_length": 2},
-        "tables": {"tags": {"combiner": "sum", "max_length": 1, "keep": "last"}},
+        "tables": {
+            "tags": {"combiner": "sum", "max_length": 1, "keep": "last", "gather_on": "device"}
+        },
     }
 
 
@@ -71,14 +73,14 @@ def test_lists_are_combined_as_their_tables_say_and_served(settings, tmp_path) -
     trained = training(settings, tmp_path)
     (layer,) = (each for each in trained.model.layers if hasattr(each, "tables"))
     rules = {
-        name: (config.combiner, config.max_length, config.keep)
+        name: (config.combiner, config.max_length, config.keep, config.gather_on)
         for name, config in layer._configs.items()
     }
     assert rules == {
-        "item": (None, None, "first"),
-        "seen": ("mean", 2, "first"),
-        "pair": ("mean", 2, "first"),
-        "tags": ("sum", 1, "last"),
+        "item": (None, None, "first", "host"),
+        "seen": ("mean", 2, "first", "host"),
+        "pair": ("mean", 2, "first", "host"),
+        "tags": ("sum", 1, "last", "device"),
     }
     folder = trained.run()["exported"]
     assert tables_of(trained.model)["tags"].rows == len(WORDS)
