@@ -13,9 +13,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
+# What a tree of the sources is installed by, first things first.
+ORDER = (
+    "In this order: `pip install -c requirements/versions.txt setuptools wheel tensorflow`; "
+    "`scripts/horovod`, which compiles Horovod for that TensorFlow; "
+    "`pip install --no-build-isolation .`"
+)
+
+try:
+    from setuptools import Extension, setup
+    from setuptools.command.build_ext import build_ext
+    from setuptools.command.build_py import build_py
+except ModuleNotFoundError:  # new environments of Python 3.12 and later lack it
+    sys.exit(f"tfhybrid is built by setuptools, which is missing. {ORDER}")
 
 ROOT = Path(__file__).resolve().parent
 # What `tfhybrid new` writes. A wheel has a copy; an editable install reads it here.
@@ -39,14 +49,6 @@ print(json.dumps({
     "link_flags": tf.sysconfig.get_link_flags(),
 }))
 """
-
-
-# What a tree of the sources is installed by, first things first.
-ORDER = (
-    "In this order: `pip install -c requirements/versions.txt setuptools wheel tensorflow`; "
-    "`scripts/horovod`, which compiles Horovod for that TensorFlow; "
-    "`pip install --no-build-isolation .`"
-)
 
 
 def require_wheel() -> None:
