@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 from tests.support.keras_versions import IS_KERAS_3
 
 ROOT = Path(__file__).resolve().parents[2]
+RELEASE = tuple(map(int, metadata.version("tensorflow").split(".")[:2]))
+# TensorFlow 2.21 writes these before it reads the variable.
+TOO_EARLY = re.compile(r"I0000 .*(port|cudart_stub)\.cc:\d+\]")
 SCRIPT = """
 import tfhybrid
 import keras
@@ -41,7 +46,8 @@ def lines_of(*options: str, environment: Mapping[str, str]) -> list[str]:
     assert run.returncode == 0, run.stderr
     # Newer releases of TensorFlow write errors of CUDA's libraries before they read the variable.
     ours = ("INFO tfhybrid.", "WARNING: All log messages before", "E0000 ")
-    return [line for line in run.stderr.splitlines() if not line.startswith(ours)]
+    lines = [line for line in run.stderr.splitlines() if not line.startswith(ours)]
+    return [line for line in lines if RELEASE < (2, 21) or not TOO_EARLY.match(line)]
 
 
 def test_a_start_is_quiet() -> None:
@@ -52,7 +58,8 @@ def test_a_start_is_quiet() -> None:
 
 def test_the_user_can_hear_all() -> None:
     lines = "\n".join(lines_of("-W", "default", environment={"TF_CPP_MIN_LOG_LEVEL": "0"}))
-    assert " I tensorflow/core/" in lines
-    assert "OUT_OF_RANGE: End of sequence" in lines
+    assert "cpu_feature_guard.cc" in lines
+    if RELEASE < (2, 21):
+        assert "OUT_OF_RANGE: End of sequence" in lines
     if IS_KERAS_3:
         assert "`shuffle=True` was passed" in lines

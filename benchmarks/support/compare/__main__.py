@@ -105,8 +105,9 @@ def run(tree: Path, module: str, options: list[str]) -> Figures:
     environment = {**os.environ, "PYTHONPATH": str(tree)}  # before the installed tfhybrid
     command = [sys.executable, "-m", module, *options]
     results = tree / "benchmarks" / "results"
+    # Before it starts: a short one may have ended when this process runs again.
+    before = {file: file.stat().st_mtime_ns for file in results.glob("*.json")}
     with _kept(results), child(command, tree, environment=environment) as process:
-        before = {file: file.stat().st_mtime_ns for file in results.glob("*.json")}
         output, _ = process.communicate()
         if process.returncode:
             raise ComparisonError(f"{module} failed in {tree}:\n{tail(output)}")
