@@ -93,12 +93,17 @@ def make_copy(rows: int) -> tuple[keras.layers.Embedding, keras.optimizers.Adam]
 
 
 def total_pss() -> int:
-    """Returns the summed proportional set sizes of the processes of this host, in bytes."""
+    """Returns the summed proportional set sizes of the processes of this host, in bytes.
+
+    Files, such as TensorFlow's libraries, do not count: a page of theirs counts less while another
+    program uses it too.
+    """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # memory that is free already does not count
     allgather_object(None)  # no process measures while another one still works
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    own = next(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    counted = ("Pss_Anon:", "Pss_Shmem:")
+    own = sum(1024 * int(line.split()[1]) for line in lines if line.startswith(counted))
     return sum(allgather_object(own))
 
 
