@@ -46,10 +46,9 @@ int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
                            const int32_t* const* batch_of, int64_t batches, int refuses,
                            int64_t* number) {
   return WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(HostPasses::AskedPass asked,
+    TFHYBRID_ASSIGN_OR_RETURN(const HostPasses::AskedPass asked,
                               Plan(its, tables, names, counts, keys, batch_of));
-    return tfhybrid::WriteTo(number,
-                             its->passes().Announce(std::move(asked), batches, refuses != 0));
+    return tfhybrid::WriteTo(number, its->passes().Announce(asked, batches, refuses != 0));
   });
 }
 

@@ -189,27 +189,20 @@ class DistinctRowsOp : public LookupKernel {
     for (const Span<const int64_t> distinct : numbered->distinct) {
       starts.push_back(starts.back() + distinct.size());
     }
-    const auto read = [&](size_t t, int64_t first, int64_t last) {
-      const size_t feature = numbers().first_feature(t);
-      const RowCursor<float> out(of_dims[DimOf(feature)], RowLayout::Array(dims()[feature]),
-                                 layout.starts[t] + first);
-      if (IsFetched(in_use, t)) {
-        in_use.fetched->Lookup(t, first, last, out);
-        return Status::Ok();
-      }
-      LookupKeys keys = numbered->distinct[t];
-      if (found[t].mapped != nullptr) keys = {keys.keys, same.data(), &found[t]};
-      const OpenTable& table = *in_use.tables[feature];
-      return table.reader->Lookup(keys.subspan(first, last - first), out, table.Unseen(outside));
-    };
-    return RunParts(
-        ThreadsOf(context), starts.back(), kLookupCostNs, [&](int64_t begin, int64_t end) {
-          Status failure;
-          ForEachPart(starts, begin, end, [&](size_t table, int64_t first, int64_t last) {
-            const Status part = read(table, first, last);
-            if (failure.ok()) failure = part;
-          });
-          return failure;
+    return RunEachPart(
+        ThreadsOf(context), starts, kLookupCostNs, [&](size_t t, int64_t first, int64_t last) {
+          const size_t feature = numbers().first_feature(t);
+          const RowCursor<float> out(of_dims[DimOf(feature)], RowLayout::Array(dims()[feature]),
+                                     layout.starts[t] + first);
+          if (IsFetched(in_use, t)) {
+            in_use.fetched->Lookup(t, first, last, out);
+            return Status::Ok();
+          }
+          LookupKeys keys = numbered->distinct[t];
+          if (found[t].mapped != nullptr) keys = {keys.keys, same.data(), &found[t]};
+          const OpenTable& table = *in_use.tables[feature];
+          return table.reader->Lookup(keys.subspan(first, last - first), out,
+                                      table.Unseen(outside));
         });
   }
 

@@ -164,17 +164,13 @@ class LookupOp : public LookupKernel {
       key_count += keys[i].NumElements();
     }
     const int64_t cost = kLookupCostNs * (key_count / std::max<int64_t>(starts.back(), 1) + 1);
-    return RunParts(ThreadsOf(context), starts.back(), cost, [&](int64_t begin, int64_t end) {
-      Status failure;
-      ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
-        const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
-        const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
-        const UnseenKeys unseen = in_use.tables[i]->Unseen(outside);
-        const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out, unseen);
-        if (failure.ok()) failure = looked_up;
-      });
-      return failure;
-    });
+    return RunEachPart(
+        ThreadsOf(context), starts, cost, [&](size_t i, int64_t first, int64_t last) {
+          const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
+          const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
+          const UnseenKeys unseen = in_use.tables[i]->Unseen(outside);
+          return LookupPart(in_use, i, all, bags[i], first, last, out, unseen);
+        });
   }
 
   // Null where nothing takes the numbers.

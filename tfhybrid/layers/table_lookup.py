@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ def lookup(
     else:
         gather_on = {proxy.table.config.gather_on for proxy in proxies}
         if len(gather_on) == 1:
-            read = _on_device(device) if "device" in gather_on else _on_host
+            read = functools.partial(_on_device, device) if "device" in gather_on else _on_host
             return read(
                 proxies, features, side_by_side=side_by_side, training=trains, collection=collection
             )
@@ -102,16 +103,13 @@ def _on_host(
     return lookup_op.lookup([_ref(proxy) for proxy in proxies], features, **options)
 
 
-def _on_device(device: str) -> Callable[..., list[tf.Tensor]]:
-    def read(
-        proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], **options: Any
-    ) -> list[tf.Tensor]:
-        refs = [proxy.table_ref for proxy in proxies]
-        values = [tf.convert_to_tensor(proxy) for proxy in proxies]
-        with tf.device(device or None):
-            return lookup_on_device(refs, features, values, **options)
-
-    return read
+def _on_device(
+    device: str, proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], **options: Any
+) -> list[tf.Tensor]:
+    refs = [proxy.table_ref for proxy in proxies]
+    values = [tf.convert_to_tensor(proxy) for proxy in proxies]
+    with tf.device(device or None):
+        return lookup_on_device(refs, features, values, **options)
 
 
 def _on_both(
@@ -119,7 +117,8 @@ def _on_both(
 ) -> list[tf.Tensor]:
     """Looks up the tables that gather on the device, and the others."""
     by_feature: dict[int, tf.Tensor] = {}
-    for gather_on, read in (("device", _on_device(device)), ("host", _on_host)):
+    on_device = functools.partial(_on_device, device)
+    for gather_on, read in (("device", on_device), ("host", _on_host)):
         chosen = [
             at for at, proxy in enumerate(proxies) if proxy.table.config.gather_on == gather_on
         ]

@@ -57,7 +57,7 @@ def lookup_on_device(
     added = len(features) - given
     tables = [tables[0]] * added + list(tables)
     proxies = [proxies[0]] * added + list(proxies)
-    by_sample = side_by_side and _have_one_shape(tables, features)
+    by_sample = side_by_side and _fit_one_gather(tables, features)
     with tf.device("CPU:0"):
         outputs = OPS.tfhybrid_distinct_rows(
             proxies=[table.proxy for table in tables],
@@ -113,7 +113,7 @@ def _gathered(
     return embeddings
 
 
-def _have_one_shape(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> bool:
+def _fit_one_gather(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> bool:
     """Returns whether one gather can write the embeddings of all features side by side."""
     return len({table.dim for table in tables}) == 1 and all(
         feature.splits is None and feature.ragged is None for feature in features

@@ -73,6 +73,21 @@ Feed = Callable[[np.ndarray], object]
 Batch = tuple[object, tf.Tensor]
 
 
+def filled(config: StepConfig, step: Step, feed: Feed, count: int) -> list[Batch]:
+    """Fills the tables, and returns batches to measure.
+
+    Args:
+        config: the workload.
+        step: trains once on (ids as `feed` made them, labels) and returns the loss.
+        feed: turns ids `[features, batch]` into the tensors that `step` wants.
+        count: number of batches to return.
+    """
+    batches = Batches(config, hvd.rank(), hvd.size())
+    for ids, labels in batches.fill():
+        step(feed(ids), tf.constant(labels))
+    return [(feed(ids), tf.constant(labels)) for ids, labels in batches.measured(count)]
+
+
 def measure(
     side: str,
     config: StepConfig,
@@ -91,13 +106,7 @@ def measure(
         ahead: returns the timed batches again, and may look at those to come; this is timed.
         count: returns numbers that only grow; the result has how much each grew per timed step.
     """
-    batches = Batches(config, hvd.rank(), hvd.size())
-    for ids, labels in batches.fill():
-        step(feed(ids), tf.constant(labels))
-    prepared = [
-        (feed(ids), tf.constant(labels))
-        for ids, labels in batches.measured(config.steps * (config.windows + 1))
-    ]
+    prepared = filled(config, step, feed, config.steps * (config.windows + 1))
     losses: list[tf.Tensor] = []
 
     def train(ids: object, labels: tf.Tensor) -> None:

@@ -18,7 +18,6 @@ from rich.table import Table
 
 import tfhybrid
 from benchmarks.step.step import model, tfhybrid_step
-from benchmarks.step.step.workload import Batches
 from benchmarks.step.trace.profile import Profile, read_profile
 from benchmarks.support import launch
 from tfhybrid.core import native
@@ -40,13 +39,7 @@ def main() -> None:
     tfhybrid.init()
     network, collection = tfhybrid_step.build_model(config, options)
     step = tfhybrid_step.make_step(network, options)
-    batches = Batches(config, 0, 1)
-    for ids, labels in batches.fill():
-        step(tfhybrid_step.feed(ids), tf.constant(labels))
-    prepared = [
-        (tfhybrid_step.feed(ids), tf.constant(labels))
-        for ids, labels in batches.measured(WARM_UP + options.traced)
-    ]
+    prepared = model.filled(config, step, tfhybrid_step.feed, WARM_UP + options.traced)
     left = iter(tfhybrid_step.ahead_of(options, collection)(prepared))
     for _ in range(WARM_UP):
         loss = step(*next(left))
@@ -60,12 +53,11 @@ def main() -> None:
         seconds = time.perf_counter() - started
         phases = {name: after - before[name] for name, after in native.phase_times().items()}
         profile = read_profile(Path(folder))
-    each = 1e3 / options.traced
     result = {
         "setting": {"side": tfhybrid_step.name_of(options), **vars(config)},
-        "milliseconds": each * seconds,
-        "device_milliseconds": 1e3 * each * 1e-6 * profile.busy_microseconds,
-        "phases": {name: each * spent for name, spent in phases.items() if spent > 0},
+        "milliseconds": 1e3 * seconds / options.traced,
+        "device_milliseconds": 1e-3 * profile.busy_microseconds / options.traced,
+        "phases": {n: 1e3 * spent / options.traced for n, spent in phases.items() if spent > 0},
         "copies": [vars(copy) for copy in profile.copies],
         "kernels": [vars(kernel) for kernel in profile.kernels],
         "ops": [vars(op) for op in profile.ops[: 4 * SHOWN]],

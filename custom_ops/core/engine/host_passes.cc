@@ -155,7 +155,7 @@ Result<HostPasses::AskedPass> HostPasses::Plan(const std::vector<PassKeys>& keys
   return asked;
 }
 
-Result<int64_t> HostPasses::Announce(AskedPass asked, int64_t batches, bool refuses) {
+Result<int64_t> HostPasses::Announce(const AskedPass& asked, int64_t batches, bool refuses) {
   return rank_.Announce(asked.requested, batches, refuses);
 }
 

@@ -47,7 +47,7 @@ class HostPasses {
 
   Result<AskedPass> Plan(const std::vector<PassKeys>& keys) const;
   // Returns its number.
-  Result<int64_t> Announce(AskedPass asked, int64_t batches, bool refuses);
+  Result<int64_t> Announce(const AskedPass& asked, int64_t batches, bool refuses);
   // A batch of it begins, from 0.
   Status BeginBatch(int64_t pass, int64_t batch);
   // Waits until the leader has let it go, which is recorded in the meetings.

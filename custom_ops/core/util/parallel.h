@@ -53,6 +53,21 @@ void ForEachPart(const std::vector<int64_t>& starts, int64_t begin, int64_t end,
   }
 }
 
+// The same for parts that are worked on in parallel and may fail: work(sequence, begin, end)
+// returns a Status, and this the first failure.
+template <typename Work>
+Status RunEachPart(const ParallelFor& parallel_for, const std::vector<int64_t>& starts,
+                   int64_t cost, const Work& work) {
+  return RunParts(parallel_for, starts.back(), cost, [&](int64_t begin, int64_t end) {
+    Status failure;
+    ForEachPart(starts, begin, end, [&](size_t part, int64_t first, int64_t last) {
+      const Status status = work(part, first, last);
+      if (failure.ok()) failure = status;
+    });
+    return failure;
+  });
+}
+
 }  // namespace tfhybrid
 
 #endif  // TFHYBRID_CORE_UTIL_PARALLEL_H_

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.core.gathering import Gathering
 from tests.support.core.pass_trainers import ADAGRAD, TABLES
 from tests.support.core.sharded_hosts import Hosts
 from tests.unit.core.announced_passes import (
@@ -24,31 +25,6 @@ from tests.unit.core.announced_passes import (
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.ops.device_gather import lookup_on_device
-from tfhybrid.ops.lookup import FeatureKeys, TableRef
-
-
-class Gathering:
-    """Tables of an engine, of which lookups gather on a device.
-
-    Args:
-        engine: Whose tables.
-        tables: Name and dim of each.
-    """
-
-    def __init__(self, engine: Engine, tables: Mapping[str, int] = TABLES) -> None:
-        with tf.device("CPU:0"):
-            self._proxies = [tf.Variable(tf.zeros([0, dim])) for dim in tables.values()]
-        self._tables = [
-            TableRef(engine.number, name, dim, proxy.handle)
-            for (name, dim), proxy in zip(tables.items(), self._proxies, strict=True)
-        ]
-
-    def __call__(self, *keys: np.ndarray) -> list[np.ndarray]:
-        """Returns the rows of each table's keys."""
-        features = [FeatureKeys(tf.constant(of_table, tf.int64)) for of_table in keys]
-        values = [proxy.read_value() for proxy in self._proxies]
-        return [rows.numpy() for rows in lookup_on_device(self._tables, features, values)]
 
 
 class DeviceRank(Rank):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.support.core.gathering import Gathering
 from tests.support.core.pass_trainers import EVERYWHERE
 from tests.support.core.pass_trainers import TABLES as OF_PASSES
 from tests.support.core.sharded_hosts import Hosts
@@ -29,8 +29,6 @@ from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.data_nodes.elements import unflatten
 from tfhybrid.data_nodes.key_links import DELIVERIES
-from tfhybrid.ops.device_gather import lookup_on_device
-from tfhybrid.ops.lookup import FeatureKeys, TableRef
 
 REPLICATED = (PlacementKind.REPLICATED, 0)
 WHOLE = (PlacementKind.WHOLE, 1)
@@ -128,7 +126,7 @@ def test_batches_of_data_nodes(tmp_path: Path, delivery: str) -> None:
             for of_table, keys in zip(seen, split_roles.flat(features), strict=True):
                 of_table.update(keys.tolist())
         plain = split_roles.dataset((0, 1))
-        gather = gathering(trainer, TABLES)
+        gather = Gathering(trainer, TABLES)
         for number, trains in enumerate((False, True), 1):
             feed = job.feed(0, number, delivery=delivery, trains=trains)
             missing = 0
@@ -140,7 +138,7 @@ def test_batches_of_data_nodes(tmp_path: Path, delivery: str) -> None:
                 found = split_batches.lookup(trainer, TABLES, handles, outside=True)
                 trained = split_batches.lookup(trainer, TABLES, handles)
                 for outside, of_host in ((True, found), (False, trained)):
-                    for rows, of_op in zip(of_host, gather(handles, outside), strict=True):
+                    for rows, of_op in zip(of_host, gather(*handles, outside=outside), strict=True):
                         np.testing.assert_array_equal(rows, of_op)
                 keys = split_roles.flat(wanted)
                 for rows, of_training, some, with_row in zip(
@@ -188,35 +186,17 @@ def test_rows_on_a_device(shm_directory: Path, hosts: int) -> None:
             make_rows(update, OF_PASSES, some)
         engine = engines[0]
         let_read(engine, "zeros", tuple(OF_PASSES))
-        gather = gathering(engine, OF_PASSES)
+        gather = Gathering(engine, OF_PASSES)
         with_pass = passes.announce(engine, [dict.fromkeys(OF_PASSES, EVERYWHERE[:90])])
         with_pass.begin(0)
         trained = [engine.lookup(name, dim, EVERYWHERE) for name, dim in OF_PASSES.items()]
         for outside in (False, True, False):
-            for rows, of_training in zip(gather([EVERYWHERE] * 2, outside), trained, strict=True):
+            for rows, of_training in zip(
+                gather(EVERYWHERE, EVERYWHERE, outside=outside), trained, strict=True
+            ):
                 expected = judged(of_training, EVERYWHERE, set(some.tolist()), "zeros")
                 np.testing.assert_array_equal(rows, expected if outside else of_training)
         with_pass.end()
-
-
-def gathering(
-    engine: Engine, of_tables: Mapping[str, int]
-) -> Callable[[Sequence[np.ndarray], bool], list[np.ndarray]]:
-    """Returns a function that gathers the rows of keys on a device, outside of training or in."""
-    with tf.device("CPU:0"):
-        proxies = [tf.Variable(tf.zeros([0, dim])) for dim in of_tables.values()]
-    tables = [
-        TableRef(engine.number, name, dim, proxy.handle)
-        for (name, dim), proxy in zip(of_tables.items(), proxies, strict=True)
-    ]
-
-    def gather(keys: Sequence[np.ndarray], outside: bool) -> list[np.ndarray]:
-        features = [FeatureKeys(tf.constant(of_table, tf.int64)) for of_table in keys]
-        values = [proxy.read_value() for proxy in proxies]
-        found = lookup_on_device(tables, features, values, training=not outside)
-        return [rows.numpy() for rows in found]
-
-    return gather
 
 
 def test_waiting_updates_come_first(tmp_path: Path) -> None:
