@@ -1,9 +1,10 @@
-"""Seconds and samples until DeepFM on Frappe_x1 first has a test AUC, beside plain Keras.
+"""Seconds and samples until DeepFM on Frappe_x1 first has a test AUC, beside its peers.
 
     python -m benchmarks.quality.time_to_auc [--ranks 2] [--seeds 0 1 2 3 4] [--rates 1e-3 3e-3]
 
-Both sides train the same model on the same batches, by turns. Each has the learning rate with which
+All sides train the same model on the same batches, by turns. Each has the learning rate with which
 it needs the fewest samples to the highest target on the validation split, with a seed of its own.
+The sides are plain Keras with Horovod, TorchRec and tfhybrid.
 """
 
 from __future__ import annotations
@@ -17,12 +18,46 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.quality.time_to_auc import numbered
 from benchmarks.support import launch
+from tfhybrid.data.archives import open_frappe
 
 LOGGER = logging.getLogger("benchmarks.quality.time_to_auc")
-SIDES = ("plain", "tfhybrid")
+SIDES = ("plain", "torchrec", "tfhybrid")
+PACKAGE = "benchmarks.quality.time_to_auc"
 TUNING_SEED = 100
 Run = dict[str, Any]
+
+
+class Sides:
+    """Runs a side, each in its own environment.
+
+    Args:
+        ranks: Number of ranks.
+        options: Options of every run.
+    """
+
+    def __init__(self, ranks: int, options: list[str]) -> None:
+        self._ranks, self._options = ranks, options
+        self._numbered = launch.ROOT / "build" / "frappe_numbered.npz"
+        numbered.save(self._numbered, numbered.numbered(open_frappe())[0])
+
+    def run(self, side: str, options: list[str]) -> Run:
+        """Returns what a run of a side printed.
+
+        Args:
+            side: Name of the side.
+            options: Further options of this run.
+        """
+        options = ["--side", side, *options, *self._options]
+        if side != "torchrec":
+            return launch.run_side(f"{PACKAGE}.train", options, self._ranks)
+        return launch.run_side(
+            f"{PACKAGE}.torchrec_deepfm",
+            [*options, "--numbered", str(self._numbered)],
+            self._ranks,
+            python=launch.peer_python(side),
+        )
 
 
 def best_rate(runs: list[Run], target: str) -> float:
@@ -101,11 +136,11 @@ def main() -> None:
     arguments, options = parser.parse_known_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options += ["--targets", *map(str, arguments.targets)]
+    sides = Sides(arguments.ranks, options)
 
     def run(side: str, part: str, rate: float, seed: int) -> Run:
-        own = ["--side", side, "--part", part, "--rate", str(rate), "--seed", str(seed)]
-        module = "benchmarks.quality.time_to_auc.train"
-        result = launch.run_side(module, [*own, *options], arguments.ranks)
+        own = ["--part", part, "--rate", str(rate), "--seed", str(seed)]
+        result = sides.run(side, own)
         LOGGER.info(
             "%s, %s, rate %g, seed %d: best AUC %.4f, %s",
             *(side, part, rate, seed, result["best_auc"], result["reached"]),

@@ -6,11 +6,9 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
-import numpy as np
 import tensorflow as tf
 
-from examples.click_training import Recipe, Splits
-from tfhybrid.data import Clicks
+from examples.click_training import Recipe
 from tfhybrid.models.fields import PairwiseInteractions, Sum, flat, side_by_side
 from tfhybrid.models.tower import tower
 
@@ -27,22 +25,6 @@ class HorovodModel(keras.Model):
         gradients = tape.gradient(loss, [weight.value for weight in weights])
         self.optimizer.apply(hvd.grouped_allreduce(gradients), weights)
         return {"loss": loss}
-
-
-def numbered(splits: Splits) -> tuple[Splits, dict[str, int]]:
-    """Returns samples with row numbers in place of keys, and the number of rows of each feature."""
-    rows = {
-        name: np.unique(np.concatenate([clicks.features[name] for clicks in splits]))
-        for name in splits.train.features
-    }
-    numbers = [
-        Clicks(
-            {name: np.searchsorted(rows[name], keys) for name, keys in clicks.features.items()},
-            clicks.label,
-        )
-        for clicks in splits
-    ]
-    return Splits(*numbers), {name: len(keys) for name, keys in rows.items()}
 
 
 def compiled_plain(rows: dict[str, int], recipe: Recipe) -> keras.Model:
