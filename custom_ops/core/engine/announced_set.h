@@ -43,6 +43,7 @@ class AnnouncedSet {
   }
 
   bool empty() const { return size_ == 0; }
+  int64_t size() const { return static_cast<int64_t>(size_); }
 
   // Calls `visit(key)` for each of them, in no particular order.
   template <typename Visit>

@@ -1,6 +1,9 @@
 #include "core/engine/row_feeds.h"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 #include "core/engine/held_writers.h"
@@ -10,6 +13,10 @@ namespace {
 
 // Keys of an announcement that are sent at once; meanwhile no update can be applied.
 constexpr int64_t kKeysAtOnce = 8192;
+// Likewise, of rows that are brought to the cache: some milliseconds.
+constexpr int64_t kBroughtAtOnce = 256;
+// Long enough for an update that waits for the table to get it.
+constexpr std::chrono::microseconds kBetweenBrought{200};
 
 }  // namespace
 
@@ -24,11 +31,13 @@ void RowFeeds::Close() {
 
 void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
                         const AnnouncedKeys& announced) {
+  bool training = false;
   {
     // Before they are read: an update in between then sends them twice, and never too seldom.
     const MutexLock guard(mutex_);
     TableFeed& feed = feeds_[static_cast<size_t>(host)][announced.table];
     for (const int64_t key : announced.keys) feed.keys.Add(key, announced.number);
+    training = std::exchange(feed.updated, false);
   }
   Status sent;
   for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
@@ -39,6 +48,36 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
     sent = Send(host, table.get(), announced.number, keys, early);
   }
   if (!sent.ok()) Refuse(host, sent);
+  // Evaluation leaves the cache to the rows that training needs.
+  if (sent.ok() && training) BringAhead(table, announced.keys);
+}
+
+void RowFeeds::BringAhead(const std::shared_ptr<OpenTable>& table, Span<const int64_t> keys) {
+  if (table->reader->files().empty()) return;
+  RowSet found;
+  for (int64_t first = 0; first < keys.size(); first += kBroughtAtOnce) {
+    if (first > 0) std::this_thread::sleep_for(kBetweenBrought);
+    const HeldWriters held({table});
+    TableWriter* const writer = held.all().front();
+    FileRows& files = writer->chunks().files();
+    // More would push out each other before their updates come.
+    if (2 * Announced(writer->name()) >= files.slots()) return;
+    writer->Find(keys.subspan(first, std::min(kBroughtAtOnce, keys.size() - first)), &found);
+    std::vector<int64_t> rows;
+    std::copy_if(found.rows.begin(), found.rows.end(), std::back_inserter(rows),
+                 [](int64_t row) { return row != KeyIndex::kMissing; });
+    files.BringAhead(std::move(rows));
+  }
+}
+
+int64_t RowFeeds::Announced(const std::string& table) {
+  const MutexLock guard(mutex_);
+  int64_t keys = 0;
+  for (const auto& of_host : feeds_) {
+    const auto found = of_host.find(table);
+    if (found != of_host.end()) keys += found->second.keys.size();
+  }
+  return keys;
 }
 
 void RowFeeds::Refuse(int64_t host, const Status& why) {
@@ -71,6 +110,7 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
       auto& of_host = feeds_[static_cast<size_t>(host)];
       const auto found = of_host.find(table->reader->name());
       if (found == of_host.end()) continue;
+      found->second.updated = true;
       // A host that has no keys now keeps up with the decay: it may announce some before the next.
       changed = ToSend(*table, keys, &found->second);
       if (found->second.keys.empty()) continue;

@@ -35,8 +35,9 @@ class RowFeeds {
   RowFeeds(int64_t hosts, Deliver deliver);
   ~RowFeeds() { Close(); }
 
-  // Reads the rows that a host has announced, and lets them follow updates from now on. REQUIRES:
-  // the table is not held by the caller.
+  // Reads the rows that a host has announced, and lets them follow updates from now on. If updates
+  // come in between announcements, rows in files then go to the cache. REQUIRES: the table is not
+  // held by the caller.
   void Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
                 const AnnouncedKeys& announced);
   // Tells a host that its announcement failed.
@@ -56,7 +57,8 @@ class RowFeeds {
   struct TableFeed {
     AnnouncedSet keys;
     bool fed = false;
-    float decay = 1.0f;  // of rows, as it was when they were last sent
+    bool updated = false;  // since the host's last announcement
+    float decay = 1.0f;    // of rows, as it was when they were last sent
   };
 
   // Rows of a table in files, read while updates may change them. Without a frame where they lie
@@ -72,6 +74,11 @@ class RowFeeds {
   static EarlyRead ReadEarly(OpenTable* table, int64_t answers, Span<const int64_t> keys);
   static Result<std::shared_ptr<FreshFrame>> Read(TableReader* reader, int64_t answers,
                                                   Span<const int64_t> keys);
+  // Brings the rows of announced keys from files to the cache, so that the update that changes them
+  // finds them there. Thread-safe.
+  void BringAhead(const std::shared_ptr<OpenTable>& table, Span<const int64_t> keys);
+  // The keys of a table that all hosts have announced.
+  int64_t Announced(const std::string& table);
   // REQUIRES: the table is the caller's alone.
   Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys,
               const EarlyRead& early);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -115,6 +116,14 @@ Status FileRows::CheckNoRows() const {
 Status FileRows::Bring(const std::vector<int64_t>& rows, const ParallelFor& parallel_for) {
   if (!used() || rows.empty()) return Status::Ok();
   return cache_->Bring(rows, page_->rows(), address_at_, parallel_for);
+}
+
+void FileRows::BringAhead(std::vector<int64_t> rows) {
+  const auto cached = [&](int64_t row) { return IsCached(*address_at_(row)); };
+  rows.erase(std::remove_if(rows.begin(), rows.end(), cached), rows.end());
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  static_cast<void>(cache_->BringAhead(rows, page_->rows(), address_at_));
 }
 
 Status FileRows::Read(int64_t row, float* record) const {

@@ -35,8 +35,8 @@ class FileRows {
   bool used() const { return tier_.mapped(); }
   // Index of such a table, or of one in memory.
   IndexKind index_kind() const { return used() ? IndexKind::kCompact : IndexKind::kKeys; }
-  // Rows that the cache in use holds. REQUIRES: there is one.
-  int64_t slots() const { return cache_->slots(); }
+  // Rows that the cache in use holds; 0 where there is none.
+  int64_t slots() const { return cache_ == nullptr ? 0 : cache_->slots(); }
   // Rows that a cache has room for, of so many numbers.
   int64_t CacheRows(int64_t record_floats) const;
   // Ok unless rows lie there, which have no room for the state of another optimizer.
@@ -62,6 +62,10 @@ class FileRows {
   // the next call. Fails with all rows as they are. REQUIRES: room is reserved; the rows are
   // distinct.
   Status Bring(const std::vector<int64_t>& rows, const ParallelFor& parallel_for);
+  // Brings rows for an update that is to come, beside those of the last Bring(), as far as there is
+  // room. On failure rows are as they were, and the update that wants them says why. REQUIRES: the
+  // cache is in use.
+  void BringAhead(std::vector<int64_t> rows);
   // REQUIRES: the address is of a row that was brought.
   float* Record(uint64_t address) const { return cache_->Record(address); }
   // Copies embedding and state of any row.

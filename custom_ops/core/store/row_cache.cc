@@ -106,6 +106,7 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
                          ". No row was changed");
   }
   ++round_;
+  wanted_ = rows.size();
   std::vector<int64_t> missing;
   for (const int64_t row : rows) {
     const uint64_t address = *address_at(row);
@@ -119,6 +120,18 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
     wanted_lately_[number] = true;
   }
   Count(&segment()->hits, rows.size() - missing.size());
+  return FillSlots(missing, rows_in_table, address_at, parallel_for);
+}
+
+Status RowCache::BringAhead(const std::vector<int64_t>& rows, int64_t rows_in_table,
+                            const AddressAt& address_at) {
+  if (2 * (wanted_ + rows.size()) > wanted_in_.size()) return Status::Ok();
+  wanted_ += rows.size();
+  return FillSlots(rows, rows_in_table, address_at, RunInline);
+}
+
+Status RowCache::FillSlots(const std::vector<int64_t>& missing, int64_t rows_in_table,
+                           const AddressAt& address_at, const ParallelFor& parallel_for) {
   if (missing.empty()) return Status::Ok();
   const std::vector<int64_t> chosen = ChooseSlots(missing.size());
   const std::vector<Leaving> leaving = ChooseRecords(chosen, rows_in_table, address_at);

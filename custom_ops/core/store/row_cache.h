@@ -62,6 +62,11 @@ class RowCache {
   // REQUIRES: the rows are distinct.
   Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const AddressAt& address_at,
                const ParallelFor& parallel_for);
+  // Likewise rows that lie in the file and will be changed later, beside those that the last
+  // Bring() keeps: its update may have been staged and not committed. Brings none where they would
+  // take more than half of the cache.
+  Status BringAhead(const std::vector<int64_t>& rows, int64_t rows_in_table,
+                    const AddressAt& address_at);
   // REQUIRES: the address is of a row that was brought.
   float* Record(uint64_t address) const { return images_ + SlotOf(address) * record_floats_; }
   // Frees the slot of a row that is removed; and gives the one of a row to its new number. Both may
@@ -81,6 +86,8 @@ class RowCache {
   RowCache(std::string table_name, MappedFile cache, RowFile file);
   CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
   bool Holds(int64_t row, uint64_t address) const;
+  Status FillSlots(const std::vector<int64_t>& missing, int64_t rows_in_table,
+                   const AddressAt& address_at, const ParallelFor& parallel_for);
   std::vector<int64_t> ChooseSlots(size_t count);
   std::vector<Leaving> ChooseRecords(const std::vector<int64_t>& chosen, int64_t rows_in_table,
                                      const AddressAt& address_at);
@@ -96,12 +103,13 @@ class RowCache {
   const int64_t record_floats_;
   CacheSlot* const slots_;
   float* const images_;
-  // Kept in this process only: which slots the last Bring() wants, which were wanted lately, where
-  // the search for slots stopped, which slots the last Bring() empties or lets exchange records,
-  // and which rows were read lately.
+  // Kept in this process only: which slots are wanted since the last Bring(), and how many; which
+  // were wanted lately, where the search for slots stopped, which slots are emptied or let exchange
+  // records, and which rows were read lately.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;
   uint32_t round_ = 0;
+  size_t wanted_ = 0;
   size_t hand_ = 0;
   std::vector<bool> bound_;
   RecentRecords recent_;

@@ -55,6 +55,8 @@ class RowFeedsTest : public testing::TestWithParam<bool> {
                   }};
 };
 
+class RowFeedsOfFilesTest : public RowFeedsTest {};
+
 TEST_P(RowFeedsTest, HostsGetWhatTheyHaveAnnouncedAndNothingElse) {
   Announce(0, 1, {1, 2});
   Train({1, 3});
@@ -130,6 +132,34 @@ TEST_P(RowFeedsTest, FramesAreWholeAndNoneIsOlderThanOneBefore) {
   EXPECT_GT(version, 1u);
 }
 
+// The cache has room for 2,730 rows, and the table has 6,000.
+TEST_P(RowFeedsOfFilesTest, RowsAreInTheCacheBeforeTheirUpdateIfUpdatesComeInBetween) {
+  const std::vector<int64_t> first = KeysBetween(0, 2000), second = KeysBetween(2000, 4000);
+  for (const auto& keys : {first, second, KeysBetween(4000, 6000)}) Train(keys);
+  const auto misses = [&] { return job_.tables[0]->reader->Stats().cache_misses; };
+  const int64_t before = misses();
+  Announce(0, 1, KeysBetween(0, 600));
+  Announce(0, 2, KeysBetween(600, 1000));
+  EXPECT_EQ(misses(), before);  // nobody trains
+  Train({5999});
+  Announce(0, 3, KeysBetween(1000, 1300));
+  EXPECT_EQ(misses(), before + 300);
+  Train(KeysBetween(1000, 1300));
+  EXPECT_EQ(misses(), before + 300);
+  // Rows that would take more than half of the cache stay where they are.
+  Announce(0, 4, KeysBetween(1300, 2000));
+  EXPECT_EQ(misses(), before + 300);
+  // Keys without a row have nothing to be brought.
+  feeds_.Release(0, {"item", 2, 4, first});
+  Train({5999});
+  Announce(0, 5, {7000, 2100, -7, 2100});
+  EXPECT_EQ(misses(), before + 301);
+  for (const auto& got : All(0)) {
+    for (const auto& [key, row] : got.rows) EXPECT_GE(row, key < 6000 && key >= 0 ? 1.0f : 0.0f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, RowFeedsOfFilesTest, testing::Values(true));
 INSTANTIATE_TEST_SUITE_P(MemoryAndFiles, RowFeedsTest, testing::Bool());
 
 }  // namespace

@@ -216,6 +216,44 @@ TEST_F(RowExchangeTest, RecordsStayWithRowsWhereTheCacheIsReplacedAtOnce) {
   ExpectWhole();
 }
 
+// The update of the last Bring() may have been staged: it writes to the slots that it was given.
+TEST_F(RowExchangeTest, RowsBroughtAheadLeaveThoseOfTheLastUpdateWhereTheyAre) {
+  const auto writer = CreateFilled();
+  FileRows& files = writer->chunks().files();
+  for (int64_t first = 0; first < 60; first += 3) {
+    const std::vector<int64_t> staged = KeysBetween(first, first + 3);
+    ASSERT_OK(files.Bring(staged, RunInline));
+    const auto before = Addresses();
+    // Some of them twice, some cached; then more than half of the cache has room for.
+    const int64_t next = (first + 30) % 60;
+    files.BringAhead({next, next + 1, next, first, next + 1, next + 2});
+    files.BringAhead({(next + 6) % 60, (next + 7) % 60});
+    const auto after = Addresses();
+    for (const int64_t row : staged) {
+      const auto at = static_cast<size_t>(row);
+      EXPECT_EQ(SlotOf(before[at]), SlotOf(after[at]));
+    }
+    for (int64_t row = next; row < next + 3; ++row) {
+      EXPECT_TRUE(IsCached(after[static_cast<size_t>(row)])) << row;
+    }
+    ExpectWhole();
+  }
+  ASSERT_OK(Bring(writer.get(), 0, 9));
+  EXPECT_EQ(static_cast<size_t>(kSlots), RowsThatAre(true).size());
+  ExpectWhole();
+}
+
+TEST_F(RowExchangeTest, RowsThatCannotBeBroughtAheadAreAsTheyWere) {
+  const auto writer = CreateFilled();
+  ASSERT_OK(Bring(writer.get(), 0, 9));
+  for (int64_t call = 1; call <= 4; ++call) {
+    FailWrite(call, EIO);
+    writer->chunks().files().BringAhead({2 * call, 2 * call + 20, 2 * call + 40});
+    FailWrite(0, 0);
+    ExpectWhole();
+  }
+}
+
 TEST_F(RowExchangeTest, AFailingWriteExchangesNothing) {
   const auto writer = CreateFilled();
   ASSERT_OK(Bring(writer.get(), 0, 9));

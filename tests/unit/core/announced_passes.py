@@ -64,6 +64,8 @@ def keys_of(step: int, rank: int) -> dict[str, np.ndarray]:
 class Rank:
     """One that trains, with passes of so many batches; 0 announces nothing."""
 
+    steps = STEPS
+
     def __init__(self, engine: Engine, rank: int, length: int, choices: UpdateChoices) -> None:
         self.engine, self.rank, self.length = engine, rank, length
         self.update = engine.open_update("sgd", TABLES, choices)
@@ -84,7 +86,7 @@ class Rank:
 
     def look_up(self, step: int) -> None:
         """Looks a batch up, and posts gradients that follow from what was found."""
-        rows = self.rows_of(keys_of(step, self.rank))
+        rows = self.rows_of(self.keys_of(step))
         self.seen += rows
         random = np.random.default_rng([7, step, self.rank])
         self.gradients = [
@@ -93,12 +95,16 @@ class Rank:
 
     def post(self, step: int) -> None:
         """Posts the gradients of the batch."""
-        keys = list(keys_of(step, self.rank).values())
+        keys = list(self.keys_of(step).values())
         self.update.post(keys, self.gradients, [0.1] * 2, samples=len(keys[0]))
 
     def evaluate(self) -> None:
         """Looks up what nobody has announced."""
         self.seen += self.rows_of(dict.fromkeys(TABLES, EVERYWHERE))
+
+    def keys_of(self, step: int) -> dict[str, np.ndarray]:
+        """Returns the keys of a batch."""
+        return keys_of(step, self.rank)
 
     def rows_of(self, keys: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Returns what a lookup of those keys finds in each table."""
@@ -106,7 +112,7 @@ class Rank:
 
     def _announce(self, first: int) -> None:
         batches = [
-            keys_of(step, self.rank) for step in range(first, min(first + self.length, STEPS))
+            self.keys_of(step) for step in range(first, min(first + self.length, self.steps))
         ]
         if batches:
             self._passes.append(passes.announce(self.engine, batches))
@@ -127,7 +133,7 @@ def trained(
     with Hosts(directory, ranks, TABLES, case.optimizer, case.policy, cache_bytes) as engines:
         choices = UpdateChoices(clipping=case.clipping, clip_limit=0.5)
         at_work = [kind(engine, rank, length, choices) for rank, engine in enumerate(engines)]
-        for step in range(STEPS):
+        for step in range(at_work[0].steps):
             for rank in at_work:
                 rank.begin(step)
                 rank.look_up(step)

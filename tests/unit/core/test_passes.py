@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.core.announced_passes import (
     CASES,
     REFERENCES,
     STEPS,
+    Rank,
     Without,
     check_reference,
     keys_of,
@@ -74,6 +76,49 @@ def test_rows_in_files_come_ahead_of_time_too(
     )
     # Evaluations, which nobody has announced, find some of theirs, too.
     assert stats[0].hits >= distinct if length else stats[0].hits == 0
+
+
+class FewOfMany(Rank):
+    """One that trains few of many keys a step, most of which are not in the cache.
+
+    Attributes:
+        hits: Rows of its host that updates found in the cache.
+    """
+
+    steps = 60
+    hits = 0
+
+    def keys_of(self, step: int) -> dict[str, np.ndarray]:
+        """Returns the keys of a batch, some of them twice."""
+        random = np.random.default_rng([step, self.rank])
+        return {name: random.integers(-60, 260, 10) for name in TABLES}
+
+    def evaluate(self) -> None:
+        """Looks up what nobody has announced, and counts."""
+        super().evaluate()
+        self.hits = self.engine.table_stats("user").cache_hits
+
+
+@pytest.mark.parametrize("case", ["adagrad", "clipped", "decay"])
+def test_announced_rows_are_in_the_cache_before_their_update(tmp_path: Path, case: str) -> None:
+    states = 2 if CASES[case].optimizer["kind"] == ADAM["kind"] else 1
+    cache_bytes = 80 * (4 * (1 + states) * TABLES["user"] + 16)
+    hits, seen = {}, {}
+    for length, files in ((0, 0), (0, cache_bytes), (2, cache_bytes)):
+        ranks: list[FewOfMany] = []
+
+        def kind(*arguments: Any, ranks: list[FewOfMany] = ranks) -> FewOfMany:
+            ranks.append(FewOfMany(*arguments))
+            return ranks[-1]
+
+        directory = tmp_path / f"{length}-{files}"
+        directory.mkdir()
+        seen[length, files], _ = trained(directory, [0, 1], length, CASES[case], files, kind)
+        hits[length, files] = sum(rank.hits for rank in ranks)
+    for found in (seen[0, cache_bytes], seen[2, cache_bytes]):
+        for rows, wanted in zip(found, seen[0, 0], strict=True):
+            np.testing.assert_array_equal(rows, wanted)
+    assert hits[2, cache_bytes] > hits[0, cache_bytes] > 0
 
 
 @pytest.mark.parametrize("case", ["adam", "decay", "evicted"])
