@@ -130,6 +130,15 @@ def _leaderboard(result: dict[str, Any]) -> Iterator[Figure]:
             yield f"{name}.{metric}.difference", f"{abs(mean - published[metric]):.4f}"
 
 
+def _time_to_auc(result: dict[str, Any]) -> Iterator[Figure]:
+    for side, targets in result["summary"].items():
+        for target, row in targets.items():
+            yield f"{side}.{target}", f"{row['seconds']['median']:.1f}"
+            yield f"{side}.{target}.least", f"{row['seconds']['least']:.1f}"
+            yield f"{side}.{target}.most", f"{row['seconds']['most']:.1f}"
+            yield f"{side}.{target}.samples", f"{row['samples']['median']:,.0f}"
+
+
 def _frappe(result: dict[str, Any]) -> Iterator[Figure]:
     for ranks in sorted({run["ranks"] for run in result["runs"]}):
         runs = [run["auc"] for run in result["runs"] if run["ranks"] == ranks]
@@ -242,6 +251,7 @@ _FIGURES: dict[str, Callable[[dict[str, Any]], Iterator[Figure]]] = {
     "restart": _restart,
     "export": _export,
     "leaderboard": _leaderboard,
+    "time_to_auc": _time_to_auc,
     "frappe": _frappe,
     "staleness": _staleness,
     "roles_links": _roles_links,
