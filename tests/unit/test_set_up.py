@@ -186,31 +186,63 @@ def test_horovod_finds_nccl_beside_it(tmp_path: Path) -> None:
     assert ctypes.CDLL(str(moved)).version() == 2
 
 
-def test_horovod_from_the_cache_is_installed_in_one_line(tmp_path: Path) -> None:
-    """By the script's own steps, with a wheel in the cache that pip is kept from installing."""
-    stubs = """
+class KeptFromPip:
+    """The steps of scripts/horovod with a wheel in the cache, which pip is kept from installing.
+
+    Args:
+        folder: Folder of the script, of the cache and of the environment.
+    """
+
+    STUBS = """
 key_of_build() { echo key; }
 python() {
   case "$*" in
     *sys.prefix*) echo "$XDG_CACHE_HOME" ;;
-    -m*) [[ $* == *"--quiet --no-deps"*horovod-x.whl ]] ;;
+    -m*) [[ $* == *"--quiet --no-deps"*horovod-x.whl ]] && echo >>"$XDG_CACHE_HOME/installs" ;;
     *) command python "$@" ;;
   esac
 }
 """
-    script = script_of_horovod(tmp_path, stubs, 'main "$@"')
-    wheels = tmp_path / "tfhybrid" / "wheels" / "key"
-    wheels.mkdir(parents=True)
-    (wheels / "horovod-x.whl").touch()
-    env = IN_ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path)}
-    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    run = subprocess.run(
-        ["bash", script], env=env, capture_output=True, text=True, check=False, timeout=300
-    )
-    version = pins_for(DEFAULT)["horovod"]
-    assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout == f"scripts/horovod: Horovod {version} is installed\n"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._script = script_of_horovod(folder, self.STUBS, 'main "$@"')
+        self.wheel = folder / "tfhybrid" / "wheels" / "key" / "horovod-x.whl"
+        self.wheel.parent.mkdir(parents=True)
+        self.wheel.touch()
+
+    def run(self, *options: str, **variables: str) -> int:
+        """Runs it; returns how often it has installed a wheel so far."""
+        env = IN_ENVIRONMENT | {"XDG_CACHE_HOME": str(self._folder)} | variables
+        env.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        command = ["bash", str(self._script), *options]
+        run = subprocess.run(
+            command, env=env, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        version = pins_for(DEFAULT)["horovod"]
+        assert run.stdout == f"scripts/horovod: Horovod {version} is installed\n"
+        return len((self._folder / "installs").read_text())
+
+
+def test_horovod_from_the_cache_is_installed_once_in_one_line(tmp_path: Path) -> None:
+    script = KeptFromPip(tmp_path)
+    assert script.run() == 1
     assert (tmp_path / ".horovod").read_text() == "key\n"
+    assert script.run() == 1
+    assert script.run("--wheel", str(script.wheel)) == 2
+    assert script.run("--wheel", str(script.wheel)) == 2
+
+
+def test_a_horovod_that_pip_has_replaced_is_installed_again(tmp_path: Path) -> None:
+    script = KeptFromPip(tmp_path)
+    assert script.run() == 1
+    other = tmp_path / "other" / "horovod"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = '0.28.1'\n")
+    (other / "tensorflow.py").write_text("def gloo_built(): return True\n")
+    assert script.run(PYTHONPATH=str(other.parent)) == 2
+    assert script.run() == 2
 
 
 @pytest.mark.parametrize("options", [[], ["--gloo"]])
