@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
 from tfhybrid.core.opened_table import OpenedTable
@@ -28,6 +29,7 @@ HOSTS = (0, 1)
 
 def opened(directory: Path, host: int, dim: int) -> Engine:
     """Returns the engine of a host; host 0 has all rows."""
+    keep_freed_memory()  # as `tfhybrid.init` does
     engine = Engine(HOSTS, host)
     (directory / str(host)).mkdir()
     engine.open_store(str(directory / str(host)), "rows", 0, f"rank {host}", 7)
