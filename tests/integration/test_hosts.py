@@ -121,6 +121,12 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(forked_jobs_on_hosts) 
     assert re.search(told, output)
 
 
+def test_announced_rows_in_files_train_the_bits_of_memory(forked_jobs_on_hosts) -> None:
+    job = "tests/integration/jobs/announced_files.py"
+    output = forked_jobs_on_hosts.start({"h1": 2, "h2": 2}, job).succeed()
+    assert output.count("exact on this rank") == 4
+
+
 def test_one_rank_goes_on_alone_after_the_others_have_come_to_their_ends(
     forked_jobs_on_hosts,
 ) -> None:
