@@ -46,7 +46,7 @@ class TableSize:
             table in memory.
         cache_bytes: Bytes of the files' cache in shared memory, part of `bytes`.
         cache_hits: Rows that updates found in the cache, since the table was created or cleared.
-        cache_misses: Rows that were read from the files for updates, since then.
+        cache_misses: Rows that updates read from the files, since then.
         written_rows: Rows that were written to the files, since then.
     """
 

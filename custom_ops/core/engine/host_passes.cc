@@ -20,8 +20,9 @@ Status HostPasses::Start() {
   const Store& store = tables_->store();
   const Topology& topology = tables_->topology();
   if (!store.is_leader() || topology.Hosts() == 1) return Status::Ok();
-  feeds_ =
-      std::make_unique<RowFeeds>(topology.Hosts(), [this](auto... frame) { Deliver(frame...); });
+  std::vector<int64_t> ranks;
+  for (int64_t host = 0; host < topology.Hosts(); ++host) ranks.push_back(topology.RanksOf(host));
+  feeds_ = std::make_unique<RowFeeds>(ranks, [this](auto... frame) { Deliver(frame...); });
   announced_ = std::vector<SerialThread>(static_cast<size_t>(topology.Hosts()));
   const auto telling = [this](FrameKind kind) {
     return [this, kind](int64_t owner, const AnnouncedKeys& keys) {

@@ -20,12 +20,16 @@ constexpr std::chrono::microseconds kBetweenBrought{200};
 
 }  // namespace
 
-RowFeeds::RowFeeds(int64_t hosts, Deliver deliver)
-    : deliver_(std::move(deliver)), feeds_(static_cast<size_t>(hosts)) {
-  for (int64_t host = 0; host < hosts; ++host) threads_.push_back(std::make_unique<SerialThread>());
+RowFeeds::RowFeeds(const std::vector<int64_t>& ranks, Deliver deliver)
+    : ranks_(ranks), deliver_(std::move(deliver)), feeds_(ranks.size()) {
+  for (size_t host = 0; host < ranks.size(); ++host) {
+    threads_.push_back(std::make_unique<SerialThread>());
+  }
 }
 
 void RowFeeds::Close() {
+  closing_ = true;
+  bringing_.Join();
   for (const auto& thread : threads_) thread->Join();
 }
 
@@ -37,7 +41,7 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
     const MutexLock guard(mutex_);
     TableFeed& feed = feeds_[static_cast<size_t>(host)][announced.table];
     for (const int64_t key : announced.keys) feed.keys.Add(key, announced.number);
-    training = std::exchange(feed.updated, false);
+    training = Trains(host, table->reader->version(), &feed);
   }
   Status sent;
   for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
@@ -47,37 +51,58 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
     const HeldWriters held({table});
     sent = Send(host, table.get(), announced.number, keys, early);
   }
-  if (!sent.ok()) Refuse(host, sent);
+  if (!sent.ok()) return Refuse(host, sent);
   // Evaluation leaves the cache to the rows that training needs.
-  if (sent.ok() && training) BringAhead(table, announced.keys);
+  if (!training || table->reader->files().empty()) return;
+  bringing_.Submit([this, host, table,
+                    keys = std::vector<int64_t>(announced.keys.begin(), announced.keys.end())] {
+    BringAhead(host, table, keys);
+  });
 }
 
-void RowFeeds::BringAhead(const std::shared_ptr<OpenTable>& table, Span<const int64_t> keys) {
-  if (table->reader->files().empty()) return;
-  RowSet found;
-  for (int64_t first = 0; first < keys.size(); first += kBroughtAtOnce) {
+bool RowFeeds::Trains(int64_t host, uint64_t version, TableFeed* feed) const {
+  if (version != feed->version) {
+    feed->version = version;
+    feed->training = ranks_[static_cast<size_t>(host)];
+  }
+  return feed->training > 0 && feed->training-- > 0;
+}
+
+void RowFeeds::BringAhead(int64_t host, const std::shared_ptr<OpenTable>& table,
+                          const std::vector<int64_t>& keys) {
+  const Span<const int64_t> all(keys);
+  for (int64_t first = 0; first < all.size() && !closing_; first += kBroughtAtOnce) {
     if (first > 0) std::this_thread::sleep_for(kBetweenBrought);
+    const auto some = all.subspan(first, std::min(kBroughtAtOnce, all.size() - first));
     const HeldWriters held({table});
     TableWriter* const writer = held.all().front();
-    FileRows& files = writer->chunks().files();
-    // More would push out each other before their updates come.
-    if (2 * Announced(writer->name()) >= files.slots()) return;
-    writer->Find(keys.subspan(first, std::min(kBroughtAtOnce, keys.size() - first)), &found);
-    std::vector<int64_t> rows;
-    std::copy_if(found.rows.begin(), found.rows.end(), std::back_inserter(rows),
-                 [](int64_t row) { return row != KeyIndex::kMissing; });
-    files.BringAhead(std::move(rows));
+    std::vector<int64_t> rows = RowsToBring(host, writer, some);
+    if (!rows.empty()) writer->chunks().files().BringAhead(std::move(rows));
   }
 }
 
-int64_t RowFeeds::Announced(const std::string& table) {
-  const MutexLock guard(mutex_);
-  int64_t keys = 0;
-  for (const auto& of_host : feeds_) {
-    const auto found = of_host.find(table);
-    if (found != of_host.end()) keys += found->second.keys.size();
+std::vector<int64_t> RowFeeds::RowsToBring(int64_t host, TableWriter* writer,
+                                           Span<const int64_t> keys) {
+  std::vector<int64_t> wanted;
+  int64_t of_all_hosts = 0;
+  {
+    const MutexLock guard(mutex_);
+    for (size_t of = 0; of < feeds_.size(); ++of) {
+      const auto feed = feeds_[of].find(writer->name());
+      if (feed == feeds_[of].end()) continue;
+      of_all_hosts += feed->second.keys.size();
+      if (of != static_cast<size_t>(host)) continue;
+      std::copy_if(keys.begin(), keys.end(), std::back_inserter(wanted),
+                   [&](int64_t key) { return feed->second.keys.Find(key) != 0; });
+    }
   }
-  return keys;
+  // More would push out each other before their updates come.
+  if (2 * of_all_hosts >= writer->chunks().files().slots()) return {};
+  RowSet found;
+  writer->Find(wanted, &found);
+  std::vector<int64_t>& rows = found.rows;
+  rows.erase(std::remove(rows.begin(), rows.end(), KeyIndex::kMissing), rows.end());
+  return rows;
 }
 
 void RowFeeds::Refuse(int64_t host, const Status& why) {
@@ -110,7 +135,6 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
       auto& of_host = feeds_[static_cast<size_t>(host)];
       const auto found = of_host.find(table->reader->name());
       if (found == of_host.end()) continue;
-      found->second.updated = true;
       // A host that has no keys now keeps up with the decay: it may announce some before the next.
       changed = ToSend(*table, keys, &found->second);
       if (found->second.keys.empty()) continue;

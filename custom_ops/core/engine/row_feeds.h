@@ -10,6 +10,7 @@
 #ifndef TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
 #define TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -32,12 +33,13 @@ class RowFeeds {
   // Brings a frame to the leader of a host, which may be this one. Called on a thread per host.
   using Deliver = std::function<void(int64_t host, FrameKind kind, Span<const int64_t> words)>;
 
-  RowFeeds(int64_t hosts, Deliver deliver);
+  // `ranks`: how many each host has.
+  RowFeeds(const std::vector<int64_t>& ranks, Deliver deliver);
   ~RowFeeds() { Close(); }
 
-  // Reads the rows that a host has announced, and lets them follow updates from now on. If updates
-  // come in between announcements, rows in files then go to the cache. REQUIRES: the table is not
-  // held by the caller.
+  // Reads the rows that a host has announced, and lets them follow updates from now on. In
+  // training, rows in files go to the cache afterwards. REQUIRES: the table is not held by the
+  // caller.
   void Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
                 const AnnouncedKeys& announced);
   // Tells a host that its announcement failed.
@@ -57,8 +59,11 @@ class RowFeeds {
   struct TableFeed {
     AnnouncedSet keys;
     bool fed = false;
-    bool updated = false;  // since the host's last announcement
-    float decay = 1.0f;    // of rows, as it was when they were last sent
+    float decay = 1.0f;  // of rows, as it was when they were last sent
+    // The table's version when keys were last announced, and how many announcements at that version
+    // count as training.
+    uint64_t version = 0;
+    int64_t training = 0;
   };
 
   // Rows of a table in files, read while updates may change them. Without a frame where they lie
@@ -74,20 +79,28 @@ class RowFeeds {
   static EarlyRead ReadEarly(OpenTable* table, int64_t answers, Span<const int64_t> keys);
   static Result<std::shared_ptr<FreshFrame>> Read(TableReader* reader, int64_t answers,
                                                   Span<const int64_t> keys);
-  // Brings the rows of announced keys from files to the cache, so that the update that changes them
-  // finds them there. Thread-safe.
-  void BringAhead(const std::shared_ptr<OpenTable>& table, Span<const int64_t> keys);
-  // The keys of a table that all hosts have announced.
-  int64_t Announced(const std::string& table);
+  // Whether a host announces keys for training: since its last announcements, the table was
+  // updated. Each of its ranks announces once then.
+  bool Trains(int64_t host, uint64_t version, TableFeed* feed) const;
+  // Brings rows that a host still wants from files to the cache, so that the update that changes
+  // them finds them there.
+  void BringAhead(int64_t host, const std::shared_ptr<OpenTable>& table,
+                  const std::vector<int64_t>& keys);
+  // The rows of those keys that the host still wants; none where the cache has no room for what all
+  // hosts want. REQUIRES: the table is the caller's alone.
+  std::vector<int64_t> RowsToBring(int64_t host, TableWriter* writer, Span<const int64_t> keys);
   // REQUIRES: the table is the caller's alone.
   Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys,
               const EarlyRead& early);
 
+  const std::vector<int64_t> ranks_;  // by host
   const Deliver deliver_;
   Mutex mutex_;
   // By host and table.
   std::vector<std::map<std::string, TableFeed>> feeds_ TFHYBRID_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<SerialThread>> threads_;  // by host
+  SerialThread bringing_;
+  std::atomic<bool> closing_{false};
 };
 
 }  // namespace tfhybrid

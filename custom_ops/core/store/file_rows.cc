@@ -119,8 +119,6 @@ Status FileRows::Bring(const std::vector<int64_t>& rows, const ParallelFor& para
 }
 
 void FileRows::BringAhead(std::vector<int64_t> rows) {
-  const auto cached = [&](int64_t row) { return IsCached(*address_at_(row)); };
-  rows.erase(std::remove_if(rows.begin(), rows.end(), cached), rows.end());
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   static_cast<void>(cache_->BringAhead(rows, page_->rows(), address_at_));

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -120,14 +121,28 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
     wanted_lately_[number] = true;
   }
   Count(&segment()->hits, rows.size() - missing.size());
-  return FillSlots(missing, rows_in_table, address_at, parallel_for);
+  TFHYBRID_RETURN_IF_ERROR(FillSlots(missing, rows_in_table, address_at, parallel_for));
+  Count(&segment()->misses,
+        static_cast<size_t>(std::count_if(missing.begin(), missing.end(),
+                                          [&](int64_t row) { return row < rows_in_table; })));
+  return Status::Ok();
 }
 
 Status RowCache::BringAhead(const std::vector<int64_t>& rows, int64_t rows_in_table,
                             const AddressAt& address_at) {
-  if (2 * (wanted_ + rows.size()) > wanted_in_.size()) return Status::Ok();
-  wanted_ += rows.size();
-  return FillSlots(rows, rows_in_table, address_at, RunInline);
+  std::vector<int64_t> missing;
+  for (const int64_t row : rows) {
+    const uint64_t address = *address_at(row);
+    if (Holds(row, address)) {
+      wanted_lately_[static_cast<size_t>(SlotOf(address))] = true;
+    } else {
+      missing.push_back(row);
+    }
+  }
+  if (2 * (wanted_ + missing.size()) > wanted_in_.size()) return Status::Ok();
+  wanted_ += missing.size();
+  for (const int64_t row : missing) file_.Fetch(RecordOf(*address_at(row)));
+  return FillSlots(missing, rows_in_table, address_at, RunInline);
 }
 
 Status RowCache::FillSlots(const std::vector<int64_t>& missing, int64_t rows_in_table,
@@ -246,7 +261,6 @@ Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, ui
     float* const record = images_ + number * record_floats_;
     const int64_t record_number = RecordOf(*address);
     TFHYBRID_RETURN_IF_ERROR(file_.Read(record_number, record));
-    __atomic_fetch_add(&segment()->misses, 1, __ATOMIC_RELAXED);
     if (ChecksumOf(record_number, record, record_floats_) != WordOf(*address)) {
       return Status::Error(StatusCode::kDataLoss, "Record ", record_number, " of ", file_.path(),
                            " is damaged: its checksum is wrong");

@@ -62,8 +62,8 @@ class RowCache {
   // REQUIRES: the rows are distinct.
   Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const AddressAt& address_at,
                const ParallelFor& parallel_for);
-  // Likewise rows that lie in the file and will be changed later, beside those that the last
-  // Bring() keeps: its update may have been staged and not committed. Brings none where they would
+  // Likewise rows of the table that will be changed later, beside those that the last Bring()
+  // keeps: its update may have been staged and not committed. Brings none where all of these would
   // take more than half of the cache.
   Status BringAhead(const std::vector<int64_t>& rows, int64_t rows_in_table,
                     const AddressAt& address_at);
@@ -108,7 +108,7 @@ class RowCache {
   // records, and which rows were read lately.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;
-  uint32_t round_ = 0;
+  uint32_t round_ = 1;
   size_t wanted_ = 0;
   size_t hand_ = 0;
   std::vector<bool> bound_;

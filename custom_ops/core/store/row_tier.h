@@ -80,7 +80,7 @@ struct CacheSegment {
   uint64_t record_floats;
   uint64_t write_backs;  // atomic: batches of them that were begun
   uint64_t hits;         // atomic: rows that an update found in the cache
-  uint64_t misses;       // atomic: rows that were read from the file for an update
+  uint64_t misses;       // atomic: rows that it read from the file
   uint64_t written;      // atomic: rows that were written to the file
 };
 static_assert(sizeof(CacheSegment) == 96);

@@ -51,7 +51,7 @@ struct TableStats {
   int64_t file_bytes;
   int64_t cache_bytes;   // part of `bytes`
   int64_t cache_hits;    // that updates found in the cache
-  int64_t cache_misses;  // that were read from the file for them
+  int64_t cache_misses;  // that they read from the file
   int64_t written_rows;  // that were written to the file
 };
 

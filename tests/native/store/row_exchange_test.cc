@@ -121,6 +121,11 @@ class RowExchangeTest : public TableFixture {
     for (const uint64_t address : Addresses()) records.push_back(RecordOf(address));
     return records;
   }
+  bool AreCached(const std::vector<int64_t>& rows) const {
+    const auto addresses = Addresses();
+    return std::all_of(rows.begin(), rows.end(),
+                       [&](int64_t row) { return IsCached(addresses[static_cast<size_t>(row)]); });
+  }
   std::vector<int64_t> RowsThatAre(bool cached) const {
     std::vector<int64_t> rows;
     const auto addresses = Addresses();
@@ -244,14 +249,32 @@ TEST_F(RowExchangeTest, RowsBroughtAheadLeaveThoseOfTheLastUpdateWhereTheyAre) {
 }
 
 TEST_F(RowExchangeTest, RowsThatCannotBeBroughtAheadAreAsTheyWere) {
-  const auto writer = CreateFilled();
-  ASSERT_OK(Bring(writer.get(), 0, 9));
-  for (int64_t call = 1; call <= 4; ++call) {
+  const std::vector<int64_t> rows = {2, 22, 43};
+  for (int64_t call = 1; call <= 3; ++call) {
+    const auto writer = CreateFilled();
+    FileRows& files = writer->chunks().files();
+    ASSERT_OK(Bring(writer.get(), 0, 9));
+    ASSERT_OK(files.Bring({59}, RunInline));
     FailWrite(call, EIO);
-    writer->chunks().files().BringAhead({2 * call, 2 * call + 20, 2 * call + 40});
+    files.BringAhead(rows);
     FailWrite(0, 0);
+    EXPECT_FALSE(AreCached(rows));
+    ExpectWhole();
+    ASSERT_OK(files.Bring({59}, RunInline));
+    files.BringAhead(rows);
+    EXPECT_TRUE(AreCached(rows));
     ExpectWhole();
   }
+}
+
+TEST_F(RowExchangeTest, ANewLeaderBringsRowsAheadOfItsFirstUpdate) {
+  ASSERT_OK(Bring(CreateFilled().get(), 0, 9));
+  const auto writer = Attach();
+  ASSERT_OK(writer);
+  const std::vector<int64_t> rows = {1, 21, 41};
+  writer.value()->chunks().files().BringAhead(rows);
+  EXPECT_TRUE(AreCached(rows));
+  ExpectWhole();
 }
 
 TEST_F(RowExchangeTest, AFailingWriteExchangesNothing) {
@@ -283,7 +306,9 @@ TEST_F(RowExchangeTest, AKillLosesNoRowAndNoRecord) {
       ASSERT_OK(attached);
       ASSERT_OK(Bring(attached.value().get(), 9, 12));
       ArmFaultPoint(point);
-      EXPECT_OK(Bring(attached.value().get(), 12, 14));
+      EXPECT_OK(Bring(attached.value().get(), 12, 13));
+      attached.value()->chunks().files().BringAhead({2, 22});
+      EXPECT_OK(Bring(attached.value().get(), 13, 14));
     });
     EXPECT_EQ(Rows(), Lookup(Open("t").get(), Keys()));
     auto records = Records();
