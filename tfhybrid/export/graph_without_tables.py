@@ -105,8 +105,15 @@ class _Graph(tf.Module):
             refuse_foreign(model, graph)
         # In the order of online training's publications.
         weights = [*model.trainable_variables, *model.non_trainable_weights]
-        self.dense = [_tensor_of(each) for each in weights if not isinstance(each, TableProxy)]
+        self.dense = [_tensor_of(each) for each in weights if _is_dense(each)]
         self.vocabularies = vocabularies(model)
+
+
+def _is_dense(weight: Any) -> bool:
+    """Returns whether a weight is a variable: Keras 2 also lists the vocabularies of layers."""
+    return not isinstance(weight, TableProxy) and (
+        isinstance(weight, tf.Variable) or hasattr(weight, "value")
+    )
 
 
 def _tensor_of(variable: Any) -> tf.Variable:

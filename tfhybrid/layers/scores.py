@@ -45,6 +45,7 @@ class Scores(keras.layers.Layer):
             training: Whether the model trains; Keras passes it.
         """
         vectors = tf.convert_to_tensor(vectors)
+        candidates = tf.convert_to_tensor(candidates)  # Keras 2 converts the first argument alone
         self._shape_of(vectors, candidates)
         samples = tf.shape(vectors, tf.int64)[0]
         embeddings = tf.cast(self._read(candidates, samples, training), vectors.dtype)

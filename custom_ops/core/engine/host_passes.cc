@@ -20,8 +20,8 @@ Status HostPasses::Start() {
   const Store& store = tables_->store();
   const Topology& topology = tables_->topology();
   if (!store.is_leader() || topology.Hosts() == 1) return Status::Ok();
-  std::vector<int64_t> ranks;
-  for (int64_t host = 0; host < topology.Hosts(); ++host) ranks.push_back(topology.RanksOf(host));
+  std::vector<int64_t> ranks(static_cast<size_t>(topology.Hosts()));
+  for (const int64_t host : topology.hosts) ++ranks[static_cast<size_t>(host)];
   feeds_ = std::make_unique<RowFeeds>(ranks, [this](auto... frame) { Deliver(frame...); });
   announced_ = std::vector<SerialThread>(static_cast<size_t>(topology.Hosts()));
   const auto telling = [this](FrameKind kind) {

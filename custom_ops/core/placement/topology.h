@@ -21,8 +21,7 @@ struct Topology {
   bool IsNode() const { return host >= RankHosts(); }
   int64_t FirstOwner() const { return nodes > 0 ? RankHosts() : 0; }
   int64_t Owners() const { return Hosts() - FirstOwner(); }
-  int64_t RanksOf(int64_t of_host) const { return std::count(hosts.begin(), hosts.end(), of_host); }
-  int64_t LocalRanks() const { return RanksOf(host); }
+  int64_t LocalRanks() const { return std::count(hosts.begin(), hosts.end(), host); }
 };
 
 }  // namespace tfhybrid

@@ -30,5 +30,6 @@ def test_steps_that_are_executed_together_are_not_torn(tmp_path: Path, steps: in
                 weights=[], steps_per_execution=steps, optimizer=SimpleNamespace(iterations=0)
             )
         )
+        callback.set_params(None)
         with pytest.raises(ConfigError, match=f"steps_per_execution={steps}. Received: 3"):
             callback.on_train_begin()

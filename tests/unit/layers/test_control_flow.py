@@ -55,6 +55,9 @@ def in_recurrent_layer(look_up: Lookup) -> tf.Tensor:
         state_size = 2
         output_size = 2
 
+        def get_initial_state(self, inputs=None, batch_size=None, dtype=None) -> list[tf.Tensor]:
+            return [tf.zeros((len(KEYS), 2))]  # Keras 2 would take the dtype of the keys
+
         def call(self, keys: tf.Tensor, states: list[tf.Tensor]) -> tuple[tf.Tensor, list]:
             state = states[0] + look_up(keys)[:, 0]
             return state, [state]

@@ -22,10 +22,11 @@ def test_shows_the_newest_checkpoint(run, newest):
     assert "resumes at epoch 2, step 0" in text
     lines = text.splitlines()
     assert any("item" in line and "Adagrad" in line for line in lines[:-2])  # a row of the table
-    assert lines[-2:] == [
+    # In the order of Keras, whose versions differ.
+    assert set(lines[-2:]) == {
         "optimizer Adam(beta_1=0.9, beta_2=0.999, epsilon=1e-07, amsgrad=False) of user",
         "optimizer Adagrad(initial_accumulator_value=0.1, epsilon=1e-07) of item",
-    ]
+    }
 
 
 def test_json_is_the_manifest_in_words(run_json, newest):

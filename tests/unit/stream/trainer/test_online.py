@@ -216,15 +216,14 @@ def test_a_model_with_a_scalar_weight_is_trained(site: Site, push: str):
     optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1))
     model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
     data = tfhybrid.stream.dataset(leases, features=["item"], label="label")
-    before = [np.asarray(each).copy() for each in model.weights]
+    dense = [each for each in model.weights if not isinstance(each, TableProxy)]
+    before = [np.asarray(each).copy() for each in dense]
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
     history = model.fit(data, callbacks=[online], verbose=0)
     assert np.isfinite(history.history["loss"]).all()
     spec, _, _ = read_journal(site.journal)
     assert () in spec.shapes
-    assert any(
-        np.any(np.asarray(now) != old) for now, old in zip(model.weights, before, strict=True)
-    )
+    assert any(np.any(np.asarray(now) != old) for now, old in zip(dense, before, strict=True))
 
 
 def test_what_the_sync_unit_does_not_do_is_refused(site: Site):
