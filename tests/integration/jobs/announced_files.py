@@ -57,8 +57,8 @@ def trained(storage: tfhybrid.FileTier | None, batches: int) -> tuple[dict, np.n
     rows = table.lookup(np.arange(0, KEYS, 3))
     if storage is not None:
         stats = table.stats()
-        assert stats.written_rows > CACHED, stats  # the cache has not room for all
-        assert stats.cache_hits > 2 * stats.cache_misses, stats  # as many without passes
+        assert stats.written_rows > CACHED, stats  # the cache has no room for all
+        assert stats.cache_hits > 2 * stats.cache_misses, stats  # without passes there are as many of both
     digest = of_all_hosts(collection.tables)
     tfhybrid.shutdown()
     keras.backend.clear_session()
