@@ -84,7 +84,14 @@ def test_a_model_that_ranks_have_trained_is_served_with_the_rates_of_all(directo
         keras.losses.BinaryCrossentropy(from_logits=True),
     )
     train = tfhybrid.data.Batches(log.clicks(0, 2048), 128, seed=1)
-    trained.fit(train, epochs=2, verbose=0, callbacks=[tfhybrid.callbacks.BroadcastVariables()])
+    trained.fit(
+        train.dataset(epochs=None),
+        epochs=2,
+        steps_per_epoch=train.steps_per_epoch,
+        shuffle=False,
+        verbose=0,
+        callbacks=[tfhybrid.callbacks.BroadcastVariables()],
+    )
     held_out = tfhybrid.data.Batches(log.clicks(2048, 1025), 64, seed=1, shuffle=False)
     layer = Calibration.fitted(trained, held_out.dataset(), "isotonic")
     calibrated = keras.Model(trained.input, layer(trained.output))

@@ -58,7 +58,8 @@ def trained(storage: tfhybrid.FileTier | None, batches: int) -> tuple[dict, np.n
     if storage is not None:
         stats = table.stats()
         assert stats.written_rows > CACHED, stats  # the cache has no room for all
-        assert stats.cache_hits > 2 * stats.cache_misses, stats  # without passes there are as many of both
+        # Without passes there are as many of both.
+        assert stats.cache_hits > 2 * stats.cache_misses, stats
     digest = of_all_hosts(collection.tables)
     tfhybrid.shutdown()
     keras.backend.clear_session()
