@@ -20,14 +20,11 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics.functional.classification import binary_auroc
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
-from torchrec.distributed import DistributedModelParallel
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.sharding_plan import construct_module_sharding_plan, data_parallel
-from torchrec.distributed.types import ShardingEnv, ShardingPlan
+from torchrec.distributed.sharding_plan import data_parallel
 
 from benchmarks.quality.time_to_auc.clock import Clock, parser_of, result_of
 from benchmarks.quality.time_to_auc.numbered import batches, load
-from benchmarks.step.step.torchrec_step import start
+from benchmarks.step.step.torchrec_step import planned, start
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.sharding import Shard
 
@@ -81,29 +78,6 @@ def tower(widths: Sequence[int]) -> nn.Sequential:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
     return nn.Sequential(*layers)
-
-
-def distributed(model: DeepFM) -> DistributedModelParallel:
-    """Gives each rank a copy of the model, whose gradients are averaged."""
-    world = dist.get_world_size()
-    sharder = EmbeddingBagCollectionSharder()
-    plan = construct_module_sharding_plan(
-        model.tables,
-        per_param_sharding={
-            table.name: data_parallel() for table in model.tables.embedding_bag_configs()
-        },
-        sharder=sharder,
-        local_size=world,
-        world_size=world,
-        device_type="cpu",
-    )
-    return DistributedModelParallel(
-        model,
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        device=torch.device("cpu"),
-        plan=ShardingPlan({"tables": plan}),
-        sharders=[sharder],
-    )
 
 
 def inputs_of(clicks: Clicks) -> tuple[KeyedJaggedTensor, torch.Tensor]:
@@ -196,7 +170,8 @@ def main() -> None:
     }
     parts = {name: clicks.take(slice(arguments.samples)) for name, clicks in parts.items()}
     torch.manual_seed(1000 * arguments.seed)
-    model = distributed(DeepFM(rows))
+    # A copy on each rank, whose gradients are averaged.
+    model = planned(DeepFM(rows), lambda _: data_parallel())
     torch.manual_seed(1000 * arguments.seed + shard.rank)  # dropout of its own for each rank
     trainer = Trainer(model, arguments.rate, parts["train"], shard, arguments.seed)
     scored, valid = (Scorer(model, parts[name], shard) for name in (arguments.part, "valid"))

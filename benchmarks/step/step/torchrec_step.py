@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torchrec.distributed.sharding_plan import (
     table_wise,
 )
 from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
-from torchrec.distributed.types import ShardingEnv, ShardingPlan
+from torchrec.distributed.types import ParameterSharding, ShardingEnv, ShardingPlan
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
 from torchrec.streamable import Pipelineable
@@ -96,11 +97,26 @@ def distributed(model: torch.nn.Module, sharding: str) -> DistributedModelParall
         torch.optim.Adagrad, model.tables.parameters(), {"lr": LEARNING_RATE, "eps": 1e-7}
     )
     world = dist.get_world_size()
+    return planned(
+        model, lambda number: row_wise() if sharding == "rows" else table_wise(number % world)
+    )
+
+
+def planned(
+    model: torch.nn.Module, sharding_of: Callable[[int], Callable[..., ParameterSharding]]
+) -> DistributedModelParallel:
+    """Shards the tables of a model, its attribute `tables`, over the ranks.
+
+    Args:
+        model: The model.
+        sharding_of: Function that returns how the table of that number is sharded.
+    """
+    world = dist.get_world_size()
     sharder = EmbeddingBagCollectionSharder()
     plan = construct_module_sharding_plan(
         model.tables,
         per_param_sharding={
-            table.name: row_wise() if sharding == "rows" else table_wise(number % world)
+            table.name: sharding_of(number)
             for number, table in enumerate(model.tables.embedding_bag_configs())
         },
         sharder=sharder,
