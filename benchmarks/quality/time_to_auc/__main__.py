@@ -10,6 +10,8 @@ The sides are plain Keras with Horovod, TorchRec and tfhybrid.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import logging
 import math
 import statistics
@@ -20,6 +22,7 @@ from rich.table import Table
 
 from benchmarks.quality.time_to_auc import numbered
 from benchmarks.support import launch
+from examples.click_training import REGULARIZED
 from tfhybrid.data.archives import open_frappe
 
 LOGGER = logging.getLogger("benchmarks.quality.time_to_auc")
@@ -39,6 +42,7 @@ class Sides:
 
     def __init__(self, ranks: int, options: list[str]) -> None:
         self._ranks, self._options = ranks, options
+        self._recipe = json.dumps(dataclasses.asdict(REGULARIZED))
         self._numbered = launch.ROOT / "build" / "frappe_numbered.npz"
         numbered.save(self._numbered, numbered.numbered(open_frappe())[0])
 
@@ -54,7 +58,7 @@ class Sides:
             return launch.run_side(f"{PACKAGE}.train", options, self._ranks)
         return launch.run_side(
             f"{PACKAGE}.torchrec_deepfm",
-            [*options, "--numbered", str(self._numbered)],
+            [*options, "--numbered", str(self._numbered), "--recipe", self._recipe],
             self._ranks,
             python=launch.peer_python(side),
         )

@@ -1,6 +1,6 @@
 """DeepFM in TorchRec: a copy of the tables on each rank, whose gradients are averaged.
 
-horovodrun -np 2 PYTHON -m benchmarks.quality.time_to_auc.torchrec_deepfm --numbered FILE ...
+horovodrun -np 2 PYTHON -m benchmarks.quality.time_to_auc.torchrec_deepfm --recipe JSON ...
 
 Runs in the environment that `benchmarks/support/peers/install_torchrec` makes. It takes the batches
 of the other sides and computes the same: the penalty and Adam reach all rows at every step, which
@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -28,10 +29,8 @@ from benchmarks.step.step.torchrec_step import planned, start
 from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.data.samples.sharding import Shard
 
-# As in `examples.click_training.REGULARIZED`, which imports TensorFlow.
-BATCH = 4096  # of all ranks
-DIM, HIDDEN, DROPOUT = 10, (200, 200), 0.2
-STDDEV, PENALTY, CLIP, SLOWDOWN = 1e-4, 0.025, 10.0, 0.1
+# Fields of `examples.click_training.Recipe`, whose module imports TensorFlow.
+Recipe = SimpleNamespace
 
 
 class DeepFM(nn.Module):
@@ -39,39 +38,40 @@ class DeepFM(nn.Module):
 
     Args:
         rows: Number of rows of each feature's table.
+        recipe: Settings of the model and of its training.
     """
 
-    def __init__(self, rows: dict[str, int]) -> None:
+    def __init__(self, rows: dict[str, int], recipe: Recipe) -> None:
         super().__init__()
-        self._features = len(rows)
+        self._features, self._dim = len(rows), recipe.dim
         self.tables = EmbeddingBagCollection(
             tables=[
                 EmbeddingBagConfig(
                     name=f"table_{name}",
-                    embedding_dim=DIM + 1,  # the last column is the first-order weight
+                    embedding_dim=recipe.dim + 1,  # the last column is the first-order weight
                     num_embeddings=count,
                     feature_names=[name],
-                    init_fn=lambda weight: nn.init.normal_(weight, std=STDDEV),
+                    init_fn=lambda weight: nn.init.normal_(weight, std=recipe.stddev),
                 )
                 for name, count in rows.items()
             ]
         )
-        self.tower = tower([self._features * DIM, *HIDDEN])
+        self.tower = tower([self._features * recipe.dim, *recipe.hidden], recipe.dropout)
 
     def forward(self, keys: KeyedJaggedTensor) -> torch.Tensor:
         """Returns the logits, `[n]`."""
-        fields = self.tables(keys).values().view(-1, self._features, DIM + 1)
+        fields = self.tables(keys).values().view(-1, self._features, self._dim + 1)
         embeddings, weights = fields[..., :-1], fields[..., -1]
         pairs = embeddings.sum(1).square() - embeddings.square().sum(1)
         deep = self.tower(embeddings.flatten(1))
         return deep.squeeze(1) + weights.sum(1) + pairs.sum(1) / 2
 
 
-def tower(widths: Sequence[int]) -> nn.Sequential:
+def tower(widths: Sequence[int], dropout: float) -> nn.Sequential:
     """Returns the deep network, with Keras's initial values."""
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU(), nn.Dropout(DROPOUT)]
+        layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU(), nn.Dropout(dropout)]
     layers.append(nn.Linear(widths[-1], 1))
     for layer in layers:
         if isinstance(layer, nn.Linear):
@@ -117,11 +117,13 @@ class Scorer:
         return float(binary_auroc(torch.sigmoid(scores), labels.long()))
 
 
-def loss_of(model: nn.Module, keys: KeyedJaggedTensor, labels: torch.Tensor) -> torch.Tensor:
+def loss_of(
+    model: nn.Module, penalty: float, keys: KeyedJaggedTensor, labels: torch.Tensor
+) -> torch.Tensor:
     """Returns the mean log loss of a rank's samples, and the penalty of all rows."""
     loss = nn.functional.binary_cross_entropy_with_logits(model(keys), labels)
     tables = [weight for name, weight in model.named_parameters() if "tower" not in name]
-    return loss + PENALTY * sum(weight.square().sum() for weight in tables)
+    return loss + penalty * sum(weight.square().sum() for weight in tables)
 
 
 class Trainer:
@@ -129,6 +131,7 @@ class Trainer:
 
     Args:
         model: The model.
+        recipe: Settings of the model and of its training.
         rate: Adam's learning rate.
         clicks: Samples of all ranks.
         shard: Number of this rank, and number of ranks.
@@ -136,21 +139,22 @@ class Trainer:
     """
 
     def __init__(
-        self, model: nn.Module, rate: float, clicks: Clicks, shard: Shard, seed: int
+        self, model: nn.Module, recipe: Recipe, rate: float, clicks: Clicks, shard: Shard, seed: int
     ) -> None:
-        self._model, self._clicks, self._shard, self._seed = model, clicks, shard, seed
+        self._model, self._recipe = model, recipe
+        self._clicks, self._shard, self._seed = clicks, shard, seed
         self._optimizer = torch.optim.Adam(model.parameters(), lr=rate, eps=1e-7, fused=True)
         self.slower = ReduceLROnPlateau(
-            self._optimizer, mode="max", factor=SLOWDOWN, patience=0, threshold=0.0
+            self._optimizer, mode="max", factor=recipe.slowdown, patience=0, threshold=0.0
         )
 
     def epoch(self, number: int, clock: Clock) -> bool:
         """Trains an epoch, or until the clock ends it; returns whether it did."""
-        own = batches(self._clicks, BATCH, self._shard, self._seed, number)
+        own = batches(self._clicks, self._recipe.batch_size, self._shard, self._seed, number)
         for step, clicks in enumerate(own):
             self._optimizer.zero_grad()
-            loss_of(self._model, *inputs_of(clicks)).backward()
-            nn.utils.clip_grad_norm_(self._model.parameters(), CLIP)
+            loss_of(self._model, self._recipe.penalty, *inputs_of(clicks)).backward()
+            nn.utils.clip_grad_norm_(self._model.parameters(), self._recipe.clip)
             self._optimizer.step()
             if clock.step_ended(number, step):
                 return True
@@ -161,7 +165,9 @@ def main() -> None:
     """Trains until all targets are met; rank 0 prints the result."""
     parser = parser_of(__doc__, ["torchrec"])
     parser.add_argument("--numbered", type=Path, required=True, help="samples of all ranks")
+    parser.add_argument("--recipe", type=json.loads, required=True, help="fields of a Recipe")
     arguments = parser.parse_args()
+    recipe = Recipe(**arguments.recipe)
     shard = Shard(*start())
     parts = load(arguments.numbered)
     rows = {
@@ -171,15 +177,15 @@ def main() -> None:
     parts = {name: clicks.take(slice(arguments.samples)) for name, clicks in parts.items()}
     torch.manual_seed(1000 * arguments.seed)
     # A copy on each rank, whose gradients are averaged.
-    model = planned(DeepFM(rows), lambda _: data_parallel())
+    model = planned(DeepFM(rows, recipe), lambda _: data_parallel())
     torch.manual_seed(1000 * arguments.seed + shard.rank)  # dropout of its own for each rank
-    trainer = Trainer(model, arguments.rate, parts["train"], shard, arguments.seed)
+    trainer = Trainer(model, recipe, arguments.rate, parts["train"], shard, arguments.seed)
     scored, valid = (Scorer(model, parts[name], shard) for name in (arguments.part, "valid"))
     clock = Clock(
         scored.auc,
         lambda: None,  # a step has ended when its calls return
         samples=len(parts["train"]),
-        batch=BATCH,
+        batch=recipe.batch_size,
         every=arguments.every,
         targets=arguments.targets,
     )
