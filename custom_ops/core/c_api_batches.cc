@@ -39,9 +39,7 @@ class OwnedKeys {
   void Number(const Allocation& allocation, int64_t first_owner, int parts, const int64_t* counts,
               const int64_t* const* keys, int64_t* const* numbers) {
     unique_.Reset(std::accumulate(counts, counts + parts, int64_t{0}));
-    for (int p = 0; p < parts; ++p) {
-      for (int64_t i = 0; i < counts[p]; ++i) numbers[p][i] = unique_.Number(keys[p][i]);
-    }
+    for (int p = 0; p < parts; ++p) unique_.Number({keys[p], counts[p]}, numbers[p]);
     owned_.assign(static_cast<size_t>(allocation.nodes() - first_owner), 0);
     for (const int64_t key : unique_.keys()) {
       const int64_t owner = allocation.OwnerOf(key);

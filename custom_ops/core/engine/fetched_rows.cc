@@ -294,7 +294,20 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
     owners.push_back(static_cast<uint16_t>(SourceOf(key, host, fetch)));
     ++fetch->starts[owners.back() + size_t{1}];
   }
-  std::partial_sum(fetch->starts.begin(), fetch->starts.end(), fetch->starts.begin());
+  std::vector<int64_t>& starts = fetch->starts;
+  const bool one_owner = std::find(starts.begin(), starts.end(), distinct.size()) != starts.end();
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  if (one_owner) {
+    fetch->keys.assign(distinct.begin(), distinct.end());
+  } else {
+    DivideByOwner(distinct, owners, fetch);
+  }
+  fetch->rows.reset(new float[fetch->keys.size() * static_cast<size_t>(fetch->dim())]);
+  if (fetch->outside) fetch->has_row.resize(fetch->keys.size());
+}
+
+void FetchedRows::DivideByOwner(Span<const int64_t> distinct, const std::vector<uint16_t>& owners,
+                                TableFetch* fetch) {
   std::vector<int64_t> next(fetch->starts.begin(), fetch->starts.end() - 1);
   std::vector<uint32_t> positions;
   positions.reserve(owners.size());
@@ -307,8 +320,6 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
   for (const size_t feature : fetch->features) {
     for (uint32_t& row : of_features_[feature].rows) row = positions[row];
   }
-  fetch->rows.reset(new float[fetch->keys.size() * static_cast<size_t>(fetch->dim())]);
-  if (fetch->outside) fetch->has_row.resize(fetch->keys.size());
 }
 
 Status FetchedRows::Ask(int64_t owner, Connection* connection) const {

@@ -142,6 +142,9 @@ class FetchedRows {
   // Returns the distinct keys of a table, and sets each key's number among them as its row.
   Span<const int64_t> DistinctKeys(const std::vector<FeatureRead>& features, TableFetch* fetch);
   void Number(const std::vector<FeatureRead>& features, int64_t host, TableFetch* fetch);
+  // Orders the keys by these owners, and their rows likewise.
+  void DivideByOwner(Span<const int64_t> distinct, const std::vector<uint16_t>& owners,
+                     TableFetch* fetch);
   // The number of a key's owner, or the number that stands for passes.
   int64_t SourceOf(int64_t key, int64_t host, TableFetch* fetch) const;
   static Status CheckKeyHandles(const std::vector<FeatureRead>& features, int64_t host);

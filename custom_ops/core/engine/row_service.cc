@@ -11,9 +11,9 @@
 namespace tfhybrid {
 namespace {
 
-// Size of a part that is sent while the next rows are looked up. A part of this size stays in a
-// core's cache until the kernel has it.
-constexpr int64_t kPartWords = (int64_t{256} << 10) / int64_t{sizeof(int64_t)};
+// Size of a part that is taken by its reader while the next rows are looked up. A part of this size
+// stays in a core's cache until the kernel has it; smaller ones wake the reader more often.
+constexpr int64_t kPartWords = (int64_t{768} << 10) / int64_t{sizeof(int64_t)};
 
 Status CheckDim(const OpenTable& table, int64_t dim) {
   if (table.reader->dim() == dim) return Status::Ok();

@@ -31,11 +31,11 @@ RequestedKeys RankPasses::Request(const std::string& table, int64_t dim, Span<co
                                   const std::function<bool(int64_t)>& belongs) {
   UniqueKeys unique;
   unique.Reset(keys.size());
-  std::vector<int32_t> last;
-  for (int64_t i = 0; i < keys.size(); ++i) {
-    const auto number = static_cast<size_t>(unique.Number(keys[i]));
-    if (number == last.size()) last.push_back(batch_of[i]);
-    last[number] = std::max(last[number], batch_of[i]);
+  std::vector<uint32_t> numbers(static_cast<size_t>(keys.size()));
+  unique.Number(keys, numbers.data());
+  std::vector<int32_t> last(static_cast<size_t>(unique.size()), 0);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    last[numbers[i]] = std::max(last[numbers[i]], batch_of[i]);
   }
   std::vector<size_t> order;
   for (size_t i = 0; i < last.size(); ++i) {

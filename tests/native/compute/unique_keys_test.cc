@@ -5,30 +5,37 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <unordered_map>
 #include <vector>
 
 namespace tfhybrid::unique_keys_test {
 namespace {
 
-TEST(UniqueKeysTest, ManyKeysAreNumberedAsOneAfterTheOther) {
+TEST(UniqueKeysTest, KeysHaveNumbersInOrderOfFirstOccurrence) {
   std::mt19937_64 random(8);
-  UniqueKeys one, many;
-  for (const size_t count : {0, 1, 255, 256, 257, 5000}) {
+  UniqueKeys unique;
+  EXPECT_EQ(0, unique.size());
+  for (const size_t count : {0, 1, 59, 60, 61, 5000}) {
     std::vector<int64_t> keys = {0, -1, std::numeric_limits<int64_t>::min(),
                                  std::numeric_limits<int64_t>::max()};
     for (size_t i = 0; i < count; ++i) keys.push_back(static_cast<int64_t>(random() % 700));
-    const auto max_keys = static_cast<int64_t>(2 * keys.size());
-    one.Reset(max_keys);
-    many.Reset(max_keys);
-    std::vector<uint32_t> numbers(keys.size());
-    for (int again = 0; again < 2; ++again) {
-      many.Number(keys, numbers.data());
-      for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(one.Number(keys[i]), numbers[i]);
+    std::unordered_map<int64_t, int64_t> expected;
+    std::vector<int64_t> distinct;
+    for (const int64_t key : keys) {
+      if (expected.emplace(key, distinct.size()).second) distinct.push_back(key);
     }
-    EXPECT_EQ(one.size(), many.size());
-    for (int64_t i = 0; i < one.size(); ++i) EXPECT_EQ(one.keys()[i], many.keys()[i]);
-    EXPECT_EQ(1, many.Find(-1));
-    EXPECT_EQ(-1, many.Find(-2));
+    unique.Reset(static_cast<int64_t>(keys.size()));
+    std::vector<uint32_t> numbers(keys.size());
+    std::vector<int64_t> again(keys.size());
+    unique.Number(keys, numbers.data());
+    unique.Number(keys, again.data());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_EQ(expected[keys[i]], numbers[i]);
+      ASSERT_EQ(expected[keys[i]], again[i]);
+    }
+    EXPECT_EQ(distinct, std::vector<int64_t>(unique.keys().begin(), unique.keys().end()));
+    EXPECT_EQ(1, unique.Find(-1));
+    EXPECT_EQ(-1, unique.Find(-2));
   }
 }
 

@@ -55,7 +55,7 @@ TEST_F(ShardedTest, EachKeyHasItsRowOnItsOwnerAlone) {
 TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
   Open(2);
   // So many that their rows come in several parts.
-  const std::vector<int64_t> keys = Keys(80'000);
+  const std::vector<int64_t> keys = Keys(220'000);
   std::atomic<bool> done{false};
   const std::vector<int64_t> of_other = KeysOf(0, keys);
   std::thread reader([&] {
@@ -76,7 +76,7 @@ TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
 // The first rows of an answer are on their way when an update changes all.
 TEST_F(ShardedTest, RowsThatChangeWhileTheyAreSentAreSentAgain) {
   Open(2);
-  const std::vector<int64_t> keys = KeysOf(1, Keys(200'000));
+  const std::vector<int64_t> keys = KeysOf(1, Keys(500'000));
   int sockets[2];
   ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
   Connection reader(sockets[0], "rank 1", Status::Ok);
