@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import override
@@ -143,22 +144,36 @@ def _none_under_way() -> bool:
 def _settle() -> None:
     """Waits until no thread of TensorFlow calls Python any more.
 
-    A thread that has got the end of its data calls once more, to free the generator.
+    A thread that has got the end of its data calls once more, to free the generator. Before that it
+    may compute for a while, or want a processor that others have.
     """
     deadline = time.monotonic() + _SETTLING_SECONDS
     quiet = 0
     while quiet < _QUIET_POLLS and time.monotonic() < deadline:
         begun = _calls.begun
         time.sleep(_POLL_SECONDS)
-        busy = _calls.under_way or _calls.begun != begun or _foreign_calls()
+        busy = _calls.under_way or _calls.begun != begun or _foreign_threads_run()
         quiet = 0 if busy else quiet + 1
 
 
-def _foreign_calls() -> bool:
-    """Returns whether a thread that Python did not start runs Python code."""
+def _foreign_threads_run() -> bool:
+    """Returns whether a thread that Python did not start runs, or would with a free processor."""
     # Python gives the threads of others a name as soon as they ask for it.
-    own = {each.ident for each in threading.enumerate() if not each.name.startswith("Dummy-")}
-    return any(thread not in own for thread in sys._current_frames())
+    own = [each for each in threading.enumerate() if not each.name.startswith("Dummy-")]
+    if not {each.ident for each in own}.issuperset(sys._current_frames()):
+        return True
+    # A forked child's main thread keeps the `native_id` that it had in its parent.
+    own_ids = {threading.get_native_id(), *(each.native_id for each in own)}
+    return any(_runs(each) for each in os.listdir("/proc/self/task") if int(each) not in own_ids)
+
+
+def _runs(thread: str) -> bool:
+    """Returns whether a thread of this process neither waits nor has ended."""
+    try:
+        state = Path(f"/proc/self/task/{thread}/stat").read_text()
+    except OSError:  # it has ended since it was listed
+        return False
+    return state.rpartition(")")[2].split()[0] in "RD"
 
 
 def _forget_calls() -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfhybrid
+from tfhybrid._ending import end_generators
 from tfhybrid.data import (
     Clicks,
     Criteo,
@@ -99,6 +100,20 @@ def counted(pause: float) -> Iterator[int]:
         number += 1
 
 
+def computed(number: tf.Tensor) -> tf.Tensor:
+    """Returns the number, after half a second of one processor without a call of Python."""
+    matrix = tf.random.stateless_uniform([1500, 1500], [1, 2])
+    for _ in range(6):
+        matrix = tf.linalg.matmul(matrix, matrix) / 1000
+    return number + tf.cast(0 * tf.reduce_sum(matrix), number.dtype)
+
+
+def record(number: np.ndarray) -> np.ndarray:
+    """Keeps a number, and returns it."""
+    recorded.append(int(number))
+    return number
+
+
 def dataset_of(kind: str, folder: Path) -> tf.data.Dataset:
     """Returns the data of a kind."""
     if (reader := kind.removeprefix("bad-")) in _READERS:
@@ -119,6 +134,9 @@ def dataset_of(kind: str, folder: Path) -> tf.data.Dataset:
             batches = dataset_of("slow", folder)
             return announce(batches, batches=4, layers={"user": layer}).prefetch(2)
     signature = tf.TensorSpec([], tf.int64)
+    if kind == "computed":
+        numbers = generated(lambda: counted(0), signature).map(computed)
+        return numbers.map(lambda each: tf.numpy_function(record, [each], tf.int64)).prefetch(100)
     return generated(lambda: counted(0.05), signature).prefetch(tf.data.AUTOTUNE)
 
 
@@ -130,6 +148,14 @@ def end(kind: str, way: str, folder: Path) -> None:
         alive = iter(data)  # a global, which Python frees while it finalizes
         next(alive)
         return
+    if way == "late":
+        elements = iter(data)
+        for _ in range(5):
+            next(elements)
+        end_generators()
+        before = len(recorded)
+        list(elements)  # those that are under way
+        sys.exit(len(recorded) - before)
     for number, _ in enumerate(data):
         if number < 5 or kind.startswith("bad-"):
             continue
@@ -167,6 +193,7 @@ def judge(children: dict[int, str], seconds: float) -> dict[str, Counter[str]]:
 
 
 alive = None
+recorded: list[int] = []
 seconds, count, names = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 folder = Path(tempfile.mkdtemp())
 if os.fork() == 0:  # in a child: TensorFlow's threads do not survive a fork
