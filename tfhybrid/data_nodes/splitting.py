@@ -13,8 +13,6 @@ from tfhybrid.data_nodes.elements import Leaf, Structure, features_of
 from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.values import Column, check
 
-_DIGEST_BYTES = 16
-
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
@@ -133,7 +131,7 @@ def digest_of(structure: Structure, leaves: Sequence[Leaf]) -> str:
         structure: Structure of the batch.
         leaves: Leaves of the batch, with keys.
     """
-    digest = hashlib.blake2b(repr(structure).encode(), digest_size=_DIGEST_BYTES)
+    digest = hashlib.sha256(repr(structure).encode())
     for leaf in leaves:
         for array in leaf.arrays():
             digest.update(f"{leaf.kind}{array.dtype}{array.shape}".encode())

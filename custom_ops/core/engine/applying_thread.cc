@@ -57,9 +57,17 @@ void ApplyingThread::Merge(const OpenedUpdate& update) const {
 }
 
 HostExchange::Staged ApplyingThread::Stage(const OpenedUpdate& update,
-                                           Span<const int64_t> messages) const {
+                                           Span<const int64_t> words) const {
   const HeldWriters writers(update.tables);
-  return update.exchange->Stage(messages, writers.all(), parallel_for_);
+  return update.exchange->Stage(words, writers.all(), parallel_for_);
+}
+
+HostExchange::Staged ApplyingThread::Stage(const OpenedUpdate& update,
+                                           const std::vector<Span<const int64_t>>& messages,
+                                           const BatchKeys* held) const {
+  const HeldWriters writers(update.tables);
+  return update.exchange->Stage(ParseEach(update.schema(), messages), held, writers.all(),
+                                parallel_for_);
 }
 
 void ApplyingThread::Commit(const UpdateInUse& update, StepNumbers numbers, std::string complaint) {

@@ -73,7 +73,10 @@ class ApplyingThread {
 
   // On this thread: HostExchange's, for the tables of the update.
   void Merge(const OpenedUpdate& update) const;
-  HostExchange::Staged Stage(const OpenedUpdate& update, Span<const int64_t> messages) const;
+  HostExchange::Staged Stage(const OpenedUpdate& update, Span<const int64_t> words) const;
+  HostExchange::Staged Stage(const OpenedUpdate& update,
+                             const std::vector<Span<const int64_t>>& messages,
+                             const BatchKeys* held) const;
 
   // Runs all submitted work, and ends the thread.
   void Join() { thread_.Join(); }

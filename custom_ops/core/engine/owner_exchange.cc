@@ -52,20 +52,11 @@ Result<ShardedStep::Agreed> OwnerExchange::Agree(const UpdateInUse& update,
     // Before the parts go out: owners send nobody what is not used any longer.
     return passes_->ReleaseUsed();
   };
-  tables.stage = [&](Span<const int64_t> words, HostExchange::Staged* staged) {
+  tables.stage = [&](const std::vector<Span<const int64_t>>& messages,
+                     HostExchange::Staged* staged) {
     return applying_->Run([&] {
-      const UpdateSettings& settings = update->settings();
-      std::vector<int64_t> of_keys;
-      Status found;
-      if (tables_->topology().IsNode()) {
-        found = batches_->keys().ToKeys(settings.schema, words,
-                                        static_cast<int64_t>(settings.hosts.size()), &of_keys);
-      }
-      if (!found.ok()) {
-        *staged = {false, found.message()};
-      } else {
-        *staged = applying_->Stage(*update, of_keys.empty() ? words : Span<const int64_t>(of_keys));
-      }
+      const BatchKeys* const held = tables_->topology().IsNode() ? &batches_->keys() : nullptr;
+      *staged = applying_->Stage(*update, messages, held);
       return Status::Ok();
     });
   };

@@ -46,36 +46,30 @@ Result<ShardedStep::Agreed> ShardedStep::Run(const StepNumbers& numbers) {
   std::vector<int64_t> splits;
   TFHYBRID_RETURN_IF_ERROR(tables_.merge(&merged, &splits));
   TFHYBRID_RETURN_IF_ERROR(SendUpdates(numbers, merged, splits));
-  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   int64_t before = 0;
   for (int64_t host = 0; host < settings_.host; ++host) before += splits[static_cast<size_t>(host)];
   const auto mine = static_cast<size_t>(settings_.host);
-  std::string difference;
-  const WordBuffer messages =
-      Join(numbers, merged.words().subspan(before, splits[mine]), std::move(taken), &difference);
-  return Settle(numbers, messages, std::move(difference));
+  return Settle(numbers, merged.words().subspan(before, splits[mine]), taken);
 }
 
 Result<ShardedStep::Agreed> ShardedStep::Serve() {
   // Not recorded: nobody may train for hours. Once one host has sent its gradients, others should.
   TFHYBRID_RETURN_IF_ERROR(inbox_->AwaitAny(FrameKind::kUpdate, step_, 0, check_alive_));
-  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
   if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
     return Status::Error(
         StatusCode::kDataLoss, "An update of ", settings_.schema.tables.size(),
         " tables has a learning rate for each. Received: ", numbers.learning_rates.size());
   }
-  std::string difference;
-  const WordBuffer messages = Join(numbers, {}, std::move(taken), &difference);
-  return Settle(numbers, messages, std::move(difference));
+  return Settle(numbers, {}, taken);
 }
 
-Result<ShardedStep::Agreed> ShardedStep::Settle(const StepNumbers& numbers,
-                                                const WordBuffer& messages,
-                                                std::string difference) {
-  HostExchange::Staged staged = {false, std::move(difference)};
-  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables_.stage(messages.words(), &staged));
+Result<ShardedStep::Agreed> ShardedStep::Settle(const StepNumbers& numbers, Span<const int64_t> own,
+                                                const std::vector<UpdateInbox::Taken>& taken) {
+  HostExchange::Staged staged = {false, ""};
+  TFHYBRID_RETURN_IF_ERROR(Stage(numbers, own, taken, &staged));
   Said said = {std::move(staged.complaint), {}};
   const bool clips =
       settings_.clipping == Clipping::kNorm || settings_.clipping == Clipping::kGlobalNorm;
@@ -113,34 +107,28 @@ Result<std::vector<UpdateInbox::Taken>> ShardedStep::TakeUpdates() {
   return taken;
 }
 
-WordBuffer ShardedStep::Join(const StepNumbers& numbers, Span<const int64_t> own,
-                             std::vector<UpdateInbox::Taken> taken, std::string* difference) const {
+Status ShardedStep::Stage(const StepNumbers& numbers, Span<const int64_t> own,
+                          const std::vector<UpdateInbox::Taken>& taken,
+                          HostExchange::Staged* staged) const {
   const std::vector<int64_t> mine = NumberWords(numbers);
   const auto head = static_cast<int64_t>(mine.size());
-  int64_t total = own.size();
+  std::vector<Span<const int64_t>> messages;
   for (int64_t host = 0; host < sources_; ++host) {
-    if (host == settings_.host) continue;
-    UpdateInbox::Taken& message = taken[static_cast<size_t>(host)];
-    if (message.words.size() < head ||
-        std::memcmp(message.words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
-      *difference = "Learning rates or dense gradients of " + links_->NameOf(host) +
-                    " differ from those of " +
-                    links_->NameOf(settings_.host < sources_ ? settings_.host : 0);
-    } else {
-      message.words = message.words.subspan(head, message.words.size() - head);
+    if (host == settings_.host) {
+      messages.push_back(own);
+      continue;
     }
-    total += message.words.size();
+    const Span<const int64_t> words = taken[static_cast<size_t>(host)].words;
+    if (words.size() < head ||
+        std::memcmp(words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
+      staged->complaint = "Learning rates or dense gradients of " + links_->NameOf(host) +
+                          " differ from those of " +
+                          links_->NameOf(settings_.host < sources_ ? settings_.host : 0);
+      return Status::Ok();
+    }
+    messages.push_back(words.subspan(head, words.size() - head));
   }
-  WordBuffer all = WordBuffer::OfSize(total);
-  int64_t at = 0;
-  for (int64_t host = 0; host < sources_; ++host) {
-    const Span<const int64_t> message =
-        host == settings_.host ? own : taken[static_cast<size_t>(host)].words;
-    std::memcpy(all.data.get() + at, message.data(),
-                static_cast<size_t>(message.size()) * sizeof(int64_t));
-    at += message.size();
-  }
-  return all;
+  return tables_.stage(messages, staged);
 }
 
 Result<ShardedStep::Said> ShardedStep::TakeStaged(int64_t host) {

@@ -1,11 +1,11 @@
 // ShardedStep: a step of an update whose tables are sharded, as the leader of each host does it.
 //
 //     merge     what the ranks of this host posted, into one message per owner
-//     UPDATE    each message to its owner: every leader sends one to every other, even if it is
-//     empty stage     what all hosts sent of this owner's keys: everything that may fail STAGED to
-//     host 0: why it cannot be, or nothing; and the squares that clipping wants COMMIT    from host
-//     0: what all owners said together, and the squares of all commit    apply it, or tell all who
-//     wait why it will not come
+//     UPDATE    each message to its owner: every leader sends one to every other, even if empty
+//     stage     what all hosts sent of this owner's keys: everything that may fail
+//     STAGED    to host 0: why it cannot be, or nothing; and the squares that clipping wants
+//     COMMIT    from host 0: what all owners said together, and the squares of all
+//     commit    apply it, or tell all who wait why it will not come
 //
 // An embedding node has no ranks: it sends no message, and takes the numbers of the step from
 // the messages that it gets. So it waits for UPDATE, and for no call in its own process.
@@ -39,7 +39,10 @@ class ShardedStep {
   // Operations of a step on the tables. All run on the applying thread.
   struct Tables {
     std::function<Status(WordBuffer* words, std::vector<int64_t>* splits)> merge;
-    std::function<Status(Span<const int64_t> words, HostExchange::Staged* staged)> stage;
+    // `messages`: of all hosts with ranks.
+    std::function<Status(const std::vector<Span<const int64_t>>& messages,
+                         HostExchange::Staged* staged)>
+        stage;
     std::function<std::vector<SquareSum>()> squares;  // of what was staged, by table
   };
 
@@ -78,13 +81,12 @@ class ShardedStep {
                      const std::vector<int64_t>& splits);
   // The messages of all hosts with ranks, empty for this host.
   Result<std::vector<UpdateInbox::Taken>> TakeUpdates();
-  // The concatenated messages of all of them; `*difference` receives how their numbers differ, if
-  // they do.
-  WordBuffer Join(const StepNumbers& numbers, Span<const int64_t> own,
-                  std::vector<UpdateInbox::Taken> taken, std::string* difference) const;
   // Everything after the exchange of messages.
-  Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& messages,
-                        std::string difference);
+  Result<Agreed> Settle(const StepNumbers& numbers, Span<const int64_t> own,
+                        const std::vector<UpdateInbox::Taken>& taken);
+  // Stages the messages, or says how their numbers differ.
+  Status Stage(const StepNumbers& numbers, Span<const int64_t> own,
+               const std::vector<UpdateInbox::Taken>& taken, HostExchange::Staged* staged) const;
   Result<Said> TakeStaged(int64_t host);
   Result<Agreed> Decide(const StepNumbers& numbers, Said said);
   Result<Agreed> TakeDecision(const StepNumbers& numbers);

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "core/update/gradient_message.h"
 #include "core/util/mutex.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -52,23 +51,14 @@ class BatchKeys {
 
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;
+  // Likewise, or kNotFound.
+  Result<std::shared_ptr<const Batch>> Get(int64_t ticket) const;
 
   // Writes the keys of a table's key handles to `keys`, which has room for all. Returns how many
   // updates their rows may lack.
   Result<uint64_t> Find(const std::string& table, Span<const int64_t> handles, int64_t* keys) const;
-  // The messages of `sources` hosts that lie end to end, with keys instead of key handles, summed
-  // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty
-  // where no message has key handles. Batches of one update must have the same staleness.
-  Status ToKeys(const MessageSchema& schema, Span<const int64_t> messages, int64_t sources,
-                std::vector<int64_t>* words) const;
 
  private:
-  Result<std::shared_ptr<const Batch>> Get(int64_t ticket) const;
-  // Adds a message to `words`. `*first`: a batch of the same update, or null.
-  Status Translate(const MessageSchema& schema, const GradientMessage& message,
-                   std::shared_ptr<const Batch>* first, std::vector<int64_t>* words) const;
-  static Status CheckTrained(const Batch& batch, const Batch& first, const std::string& table);
-
   const int64_t owner_;
   mutable Mutex mutex_;
   // By ticket.

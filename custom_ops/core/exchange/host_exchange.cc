@@ -128,23 +128,28 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t receiver) 
 HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
                                          const std::vector<TableWriter*>& tables,
                                          const ParallelFor& parallel_for) {
+  return Stage(ParseMessages(update_->settings().schema, words, hosts_), nullptr, tables,
+               parallel_for);
+}
+
+HostExchange::Staged HostExchange::Stage(const Result<std::vector<GradientMessage>>& messages,
+                                         const BatchKeys* held,
+                                         const std::vector<TableWriter*>& tables,
+                                         const ParallelFor& parallel_for) {
   if (merged_at_ != PhaseClock::time_point()) {  // an embedding node has nothing to merge
     AddTime(Phase::kExchange, merged_at_, PhaseClock::now());
   }
   Staged staged = {false, ""};
-  const Result<std::vector<GradientMessage>> messages =
-      ParseMessages(update_->settings().schema, words, hosts_);
   Status status = messages.ok() ? FailureOf(messages.value()) : messages.status();
   if (status.ok()) {
-    status = TryStage(words, messages.value(), tables, parallel_for, &staged.vote);
+    status = TryStage(messages.value(), held, tables, parallel_for, &staged.vote);
     if (!status.ok()) staged.complaint = "On " + HostName() + ": ";
   }
   staged.complaint += status.message();
   return staged;
 }
 
-Status HostExchange::TryStage(Span<const int64_t> words,
-                              const std::vector<GradientMessage>& messages,
+Status HostExchange::TryStage(const std::vector<GradientMessage>& messages, const BatchKeys* held,
                               const std::vector<TableWriter*>& tables,
                               const ParallelFor& parallel_for, bool* vote) {
   int64_t mailbox_room = std::numeric_limits<int64_t>::max();
@@ -156,12 +161,22 @@ Status HostExchange::TryStage(Span<const int64_t> words,
     }
   }
   *vote = WidenedWords(update_->settings().schema, messages) > mailbox_room;
-  TFHYBRID_RETURN_IF_ERROR(update_->PostAll(words));
+  TFHYBRID_RETURN_IF_ERROR(PostAll(messages, held, parallel_for));
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> posted, update_->ReadAll());
   const Status staged = update_->Stage(posted, tables, parallel_for);
   const std::vector<int64_t> new_rows = update_->staged().NewRows(tables.size());
   for (size_t t = 0; t < table_room.size(); ++t) *vote = *vote || new_rows[t] > table_room[t];
   return staged;
+}
+
+Status HostExchange::PostAll(const std::vector<GradientMessage>& messages, const BatchKeys* held,
+                             const ParallelFor& parallel_for) {
+  if (held == nullptr || !JointOf(messages).key_handles) return update_->PostAll(messages);
+  const MessageSchema& schema = update_->settings().schema;
+  TFHYBRID_RETURN_IF_ERROR(resolved_.Resolve(*held, schema, messages, parallel_for));
+  return update_->PostAll(resolved_.Words(schema), [&](Span<int64_t> words) {
+    resolved_.Fill(schema, messages, words, parallel_for);
+  });
 }
 
 }  // namespace tfhybrid

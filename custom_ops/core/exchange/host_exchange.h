@@ -25,7 +25,9 @@
 #include <string>
 #include <vector>
 
+#include "core/exchange/batch_keys.h"
 #include "core/exchange/message_merger.h"
+#include "core/exchange/resolved_messages.h"
 #include "core/store/table_writer.h"
 #include "core/update/host_update.h"
 #include "core/util/parallel.h"
@@ -56,15 +58,23 @@ class HostExchange {
     bool vote;              // whether it depends on the other hosts' complaints too
     std::string complaint;  // why this host cannot apply the update; empty if it can
   };
+  // The messages of all hosts, end to end.
   Staged Stage(Span<const int64_t> words, const std::vector<TableWriter*>& tables,
                const ParallelFor& parallel_for);
+  // The same where they lie apart. `held`: what their key handles stand for; null where they have
+  // keys.
+  Staged Stage(const Result<std::vector<GradientMessage>>& messages, const BatchKeys* held,
+               const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 
  private:
   void Fail(const std::string& why);
   Status TryMerge(Span<const int64_t> words, const ParallelFor& parallel_for);
-  Status TryStage(Span<const int64_t> words, const std::vector<GradientMessage>& messages,
+  Status TryStage(const std::vector<GradientMessage>& messages, const BatchKeys* held,
                   const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for,
                   bool* vote);
+  // Posts what the update applies, with keys.
+  Status PostAll(const std::vector<GradientMessage>& messages, const BatchKeys* held,
+                 const ParallelFor& parallel_for);
   void WriteHeader(const MessageBuilder& message, int64_t receiver) const;
 
   HostUpdate* const update_;
@@ -73,6 +83,7 @@ class HostExchange {
   MessageMerger merger_;
   int64_t receivers_ = 1;         // of which each gets a message
   std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
+  ResolvedMessages resolved_;
   Contribution joint_;
   std::vector<int64_t> failure_;  // a message, instead of what was merged
   // The state of this host when it merged.

@@ -4,6 +4,7 @@
 
 #include "core/compute/bfloat16.h"
 #include "core/placement/key_handle.h"
+#include "core/update/contribution.h"
 #include "core/util/copy_floats.h"
 
 namespace tfhybrid {
@@ -11,6 +12,7 @@ namespace {
 
 // Rough costs in nanoseconds, for the size of the pieces that threads take.
 constexpr int64_t kHostMergeCostNs = 40;
+constexpr int64_t kSplitCostNs = 5;
 constexpr int64_t kHostSumCostNs = 30;
 
 }  // namespace
@@ -20,15 +22,35 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                           int64_t receivers, const ParallelFor& parallel_for) {
   const std::vector<std::vector<RankGradients>> tables =
       ByTable(messages, hosts, schema.tables.size());
-  const bool key_handles =
-      std::any_of(messages.begin(), messages.end(),
-                  [](const GradientMessage& each) { return (each.header.form & kOfHandles) != 0; });
-  keys_ = parts_.Merge(
-      tables, schema.dims, kHostMergeCostNs, parallel_for, &units_, [&](OwnedUnit* unit) {
-        SplitByOwner(unit, receivers == 1 ? nullptr : allocations[unit->table].get(), receivers,
-                     key_handles);
-      });
+  const bool key_handles = JointOf(messages).key_handles;
+  const auto split = [&](OwnedUnit* unit) {
+    SplitByOwner(unit, receivers == 1 ? nullptr : allocations[unit->table].get(), receivers,
+                 key_handles);
+  };
+  keys_ = key_handles
+              ? MergeDistinct(tables, schema.dims, split, parallel_for)
+              : parts_.Merge(tables, schema.dims, kHostMergeCostNs, parallel_for, &units_, split);
   Count(schema.tables.size(), receivers);
+}
+
+int64_t MessageMerger::MergeDistinct(const std::vector<std::vector<RankGradients>>& tables,
+                                     const std::vector<int64_t>& dims,
+                                     const std::function<void(OwnedUnit*)>& split,
+                                     const ParallelFor& parallel_for) {
+  std::vector<std::vector<RankGradients>> of_ranks;
+  std::vector<int64_t> of_dims;
+  std::vector<size_t> of_tables;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (const RankGradients& rank : tables[t]) {
+      of_ranks.push_back({rank});
+      of_dims.push_back(dims[t]);
+      of_tables.push_back(t);
+    }
+  }
+  return parts_.Merge(of_ranks, of_dims, kSplitCostNs, parallel_for, &units_, [&](OwnedUnit* unit) {
+    unit->table = of_tables[unit->table];
+    split(unit);
+  });
 }
 
 void MessageMerger::SplitByOwner(OwnedUnit* unit, const Allocation* allocation, int64_t receivers,

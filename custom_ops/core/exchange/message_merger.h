@@ -11,6 +11,7 @@
 #define TFHYBRID_CORE_EXCHANGE_MESSAGE_MERGER_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/compute/merged_keys.h"
@@ -47,6 +48,11 @@ class MessageMerger {
     std::vector<int64_t> starts;   // in the receivers' messages
   };
 
+  // Key handles of two ranks differ: each rank has tickets of its own. So nothing is merged here.
+  int64_t MergeDistinct(const std::vector<std::vector<RankGradients>>& tables,
+                        const std::vector<int64_t>& dims,
+                        const std::function<void(OwnedUnit*)>& split,
+                        const ParallelFor& parallel_for);
   static void SplitByOwner(OwnedUnit* unit, const Allocation* allocation, int64_t receivers,
                            bool key_handles);
   void Count(size_t tables, int64_t receivers);

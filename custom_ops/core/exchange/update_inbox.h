@@ -1,8 +1,9 @@
 // UpdateInbox: holds the frames of updates from the other hosts' leaders until they are needed.
 //
 //     UPDATE  update, id, numbers of the step, and the message for the receiver
-//     (gradient_message.h) STAGED  update, id, why the owner cannot apply it, and squares COMMIT
-//     update, id, the combined answer of all owners
+//             (core/update/gradient_message.h)
+//     STAGED  update, id, why the owner cannot apply it, and squares
+//     COMMIT  update, id, the combined answer of all owners
 //
 // An update is identified by the hash of its name, and a step by its id: 1, 2, ..., equal on all
 // hosts. Thread-safe.

@@ -192,6 +192,19 @@ Result<std::vector<GradientMessage>> ParseMessages(const MessageSchema& schema,
   return parsed;
 }
 
+Result<std::vector<GradientMessage>> ParseEach(const MessageSchema& schema,
+                                               const std::vector<Span<const int64_t>>& messages) {
+  const int64_t signature = schema.Signature();
+  std::vector<GradientMessage> parsed;
+  for (const Span<const int64_t>& words : messages) {
+    const auto rank = static_cast<int64_t>(parsed.size());
+    TFHYBRID_ASSIGN_OR_RETURN(GradientMessage one, ParseOne(schema, signature, words, rank));
+    if (one.header.words != words.size()) return Mismatch(rank, "are followed by something else");
+    parsed.push_back(std::move(one));
+  }
+  return parsed;
+}
+
 Status FailureOf(const std::vector<GradientMessage>& messages) {
   for (const GradientMessage& message : messages) {
     if (message.failure.empty()) continue;

@@ -102,6 +102,10 @@ struct GradientMessage {
 Result<std::vector<GradientMessage>> ParseMessages(const MessageSchema& schema,
                                                    Span<const int64_t> words, int64_t messages);
 
+// The same for messages that lie apart.
+Result<std::vector<GradientMessage>> ParseEach(const MessageSchema& schema,
+                                               const std::vector<Span<const int64_t>>& messages);
+
 // Ok, or why one of the senders has no gradients.
 Status FailureOf(const std::vector<GradientMessage>& messages);
 

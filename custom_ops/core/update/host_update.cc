@@ -11,13 +11,12 @@ namespace {
 // One message of each mailbox.
 Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
                                               std::vector<MailboxReader>* readers) {
-  std::vector<GradientMessage> messages;
+  std::vector<Span<const int64_t>> messages;
   for (MailboxReader& reader : *readers) {
     TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, reader.Words());
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> one, ParseMessages(schema, words, 1));
-    messages.push_back(std::move(one.front()));
+    messages.push_back(words);
   }
-  return messages;
+  return ParseEach(schema, messages);
 }
 
 }  // namespace
@@ -152,15 +151,24 @@ Status HostUpdate::CheckRank(int local_rank) const {
 }
 
 Status HostUpdate::PostAll(Span<const int64_t> words) {
-  const MessageSchema& schema = settings_.schema;
   TFHYBRID_ASSIGN_OR_RETURN(
       const std::vector<GradientMessage> messages,
-      ParseMessages(schema, words, static_cast<int64_t>(settings_.hosts.size())));
+      ParseMessages(settings_.schema, words, static_cast<int64_t>(settings_.hosts.size())));
+  return PostAll(messages);
+}
+
+Status HostUpdate::PostAll(const std::vector<GradientMessage>& messages) {
   TFHYBRID_RETURN_IF_ERROR(FailureOf(messages));
-  if (!settings_.sharded) AddTo(Counter::kReceivedBytes, words.size() * 8);
-  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room,
-                            posted_all_->Write(WidenedWords(schema, messages)));
-  Widen(schema, messages, room);
+  int64_t words = 0;
+  for (const GradientMessage& message : messages) words += message.header.words;
+  if (!settings_.sharded) AddTo(Counter::kReceivedBytes, words * 8);
+  return PostAll(WidenedWords(settings_.schema, messages),
+                 [&](Span<int64_t> room) { Widen(settings_.schema, messages, room); });
+}
+
+Status HostUpdate::PostAll(int64_t words, const std::function<void(Span<int64_t>)>& fill) {
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room, posted_all_->Write(words));
+  fill(room);
   posted_all_->Post();
   return Status::Ok();
 }

@@ -63,8 +63,12 @@ class HostUpdate {
   // The leader's half. Waits for the next message of every rank of this host; kPeerDied if one will
   // not come. Not with Exchange::kAllRanks.
   Result<std::vector<GradientMessage>> Collect();
-  // Posts messages of all ranks or hosts that came end to end, with their gradients as floats.
+  // Posts messages of all ranks or hosts, with their gradients as floats. In words, they lie end to
+  // end.
   Status PostAll(Span<const int64_t> words);
+  Status PostAll(const std::vector<GradientMessage>& messages);
+  // Posts the messages that `fill` writes end to end, in so many words.
+  Status PostAll(int64_t words, const std::function<void(Span<int64_t>)>& fill);
   // Words for which PostAll() cannot fail.
   int64_t RoomForAll() const { return posted_all_->Room(); }
   Result<std::vector<GradientMessage>> ReadAll();

@@ -15,7 +15,6 @@ namespace tfhybrid {
 namespace {
 
 constexpr int64_t kOwner = 2;
-const MessageSchema kSchema = {{"item"}, {2}};
 
 // The keys of a batch of table "item" on the owner.
 BatchKeys::Batch Of(int64_t rank, std::vector<int64_t> keys, bool trains = true) {
@@ -29,52 +28,6 @@ BatchKeys::Batch Of(int64_t rank, std::vector<int64_t> keys, bool trains = true)
 
 int64_t HandleOf(int64_t ticket, int64_t index) { return KeyHandle{ticket, kOwner, index}.Word(); }
 
-// A host's message of key handles; the gradient of a key handle is (1, 10) times its factor.
-std::vector<int64_t> Message(const std::vector<int64_t>& handles, const std::vector<float>& factors,
-                             int64_t form = kOfHost | kOfHandles) {
-  const std::vector<int64_t> counts = {static_cast<int64_t>(handles.size())};
-  std::vector<int64_t> words(static_cast<size_t>(MessageWords(kSchema, counts, form)));
-  const MessageBuilder message(kSchema, counts, words, form);
-  message.header()->samples = 5;
-  *message.room(0) = 9;
-  for (size_t i = 0; i < handles.size(); ++i) {
-    message.keys(0)[i] = handles[i];
-    if (form != 0) message.ranks(0)[i] = 1;
-    message.gradients(0)[2 * i] = factors[i];
-    message.gradients(0)[2 * i + 1] = 10 * factors[i];
-  }
-  return words;
-}
-
-Status ToKeys(const BatchKeys& held, const std::vector<int64_t>& message,
-              std::vector<int64_t>* words) {
-  return held.ToKeys(kSchema, message, 1, words);
-}
-
-struct Row {
-  int64_t key;
-  int64_t ranks;
-  float gradient;
-  bool operator==(const Row& other) const {
-    return key == other.key && ranks == other.ranks && gradient == other.gradient;
-  }
-};
-
-std::vector<Row> RowsOf(const std::vector<int64_t>& words) {
-  const auto messages = ParseMessages(kSchema, words, 1);
-  EXPECT_TRUE(messages.ok());
-  const GradientMessage& message = messages.value().front();
-  EXPECT_EQ(message.header.samples, 5);
-  EXPECT_EQ(message.header.form, kOfHost);
-  EXPECT_EQ(message.room[0], 9);
-  std::vector<Row> rows;
-  for (int64_t i = 0; i < message.keys[0].size(); ++i) {
-    EXPECT_EQ(message.gradients[0][2 * i + 1], 10 * message.gradients[0][2 * i]);
-    rows.push_back({message.keys[0][i], message.ranks[0][i], message.gradients[0][2 * i]});
-  }
-  return rows;
-}
-
 TEST(KeyHandleTest, SaysWhoOwnsAKeyAndWhere) {
   const KeyHandle last = KeyHandle::Of(
       KeyHandle{KeyHandle::kTickets - 1, Allocation::kSlots - 1, KeyHandle::kMaxKeys - 1}.Word());
@@ -86,38 +39,6 @@ TEST(KeyHandleTest, SaysWhoOwnsAKeyAndWhere) {
   }
   EXPECT_TRUE(KeyHandle::Before(KeyHandle::kTickets - 1, 0));
   EXPECT_FALSE(KeyHandle::Before(0, KeyHandle::kTickets - 1));
-}
-
-TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
-  BatchKeys held(kOwner);
-  ASSERT_OK(held.Put(4, Of(0, {7, INT64_MIN})));
-  ASSERT_OK(held.Put(5, Of(1, {8, 7})));
-  std::vector<int64_t> words;
-  // Out of order, as the parts of a host's merge leave them.
-  ASSERT_OK(ToKeys(
-      held, Message({HandleOf(5, 0), HandleOf(4, 1), HandleOf(5, 1), HandleOf(4, 0)}, {1, 2, 3, 4}),
-      &words));
-  const std::vector<Row> wanted = {{INT64_MIN, 1, 2}, {7, 2, 7}, {8, 1, 1}};
-  EXPECT_EQ(RowsOf(words), wanted);
-}
-
-TEST(BatchKeysTest, SeveralBatchesOfARankCountAKeyOnce) {
-  BatchKeys held(kOwner);
-  const int64_t last = KeyHandle::kTickets - 1;  // before ticket 1
-  ASSERT_OK(held.Put(last, Of(3, {7})));
-  ASSERT_OK(held.Put(1, Of(3, {7, 9})));
-  std::vector<int64_t> words;
-  ASSERT_OK(ToKeys(held, Message({HandleOf(1, 0), HandleOf(1, 1), HandleOf(last, 0)}, {1, 2, 1e8f}),
-                   &words));
-  const std::vector<Row> wanted = {{7, 1, 1e8f + 1.0f}, {9, 1, 2}};
-  EXPECT_EQ(RowsOf(words), wanted);
-}
-
-TEST(BatchKeysTest, MessagesOfKeysStayAsTheyAre) {
-  const BatchKeys held(kOwner);
-  std::vector<int64_t> words = {1};
-  ASSERT_OK(ToKeys(held, Message({7}, {1}, kOfHost), &words));
-  EXPECT_TRUE(words.empty());
 }
 
 TEST(BatchKeysTest, ABatchComesAgainWithTheSameContentOnly) {
@@ -185,22 +106,6 @@ TEST(BatchKeysTest, RowsOfSeveralBatchesLackAsFewUpdatesAsAnyOfThem) {
   EXPECT_EQ(staleness({HandleOf(4, 0), HandleOf(1, 0), HandleOf(3, 0)}), 1u);
 }
 
-TEST(BatchKeysTest, BatchesOfAnUpdateHaveTheSameStaleness) {
-  BatchKeys held(kOwner);
-  BatchKeys::Batch stale = Of(1, {8});
-  stale.staleness = 2;
-  ASSERT_OK(held.Put(4, Of(0, {7})));
-  ASSERT_OK(held.Put(5, std::move(stale)));
-  std::vector<int64_t> words;
-  EXPECT_OK(ToKeys(held, Message({HandleOf(5, 0)}, {1}), &words));
-  const Status together = ToKeys(held, Message({HandleOf(4, 0), HandleOf(5, 0)}, {1, 2}), &words);
-  EXPECT_EQ(together.code(), StatusCode::kInvalidArgument);
-  std::vector<int64_t> of_two_hosts = Message({HandleOf(4, 0)}, {1});
-  const std::vector<int64_t> second = Message({HandleOf(5, 0)}, {1});
-  of_two_hosts.insert(of_two_hosts.end(), second.begin(), second.end());
-  EXPECT_EQ(held.ToKeys(kSchema, of_two_hosts, 2, &words).code(), StatusCode::kInvalidArgument);
-}
-
 TEST(BatchKeysTest, WhatIsNoKeyHandleHereIsRefused) {
   BatchKeys held(kOwner);
   ASSERT_OK(held.Put(4, Of(0, {7})));
@@ -217,9 +122,6 @@ TEST(BatchKeysTest, WhatIsNoKeyHandleHereIsRefused) {
   EXPECT_EQ(find("item", HandleOf(6, 0)), StatusCode::kNotFound);
   EXPECT_EQ(find("item", 7), StatusCode::kInvalidArgument);
   EXPECT_EQ(find("item", KeyHandle{4, kOwner + 1, 0}.Word()), StatusCode::kInvalidArgument);
-  std::vector<int64_t> words;
-  EXPECT_EQ(ToKeys(held, Message({HandleOf(5, 0)}, {1}), &words).code(),
-            StatusCode::kFailedPrecondition);
 }
 
 }  // namespace
