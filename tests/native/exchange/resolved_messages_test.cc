@@ -17,16 +17,17 @@ namespace {
 constexpr int64_t kThisOwner = 2;
 const MessageSchema kItemsAndUsers = {{"item", "user"}, {2, 1}};
 
-// The keys of a batch of table "item" on the owner, and of table "user" the same, doubled.
+// The keys of a batch of table "item" on the owner, and of table "user" the same with another last
+// bit.
 BatchKeys::Batch BatchOf(int64_t rank, std::vector<int64_t> keys, bool trains = true) {
-  std::vector<int64_t> doubled;
-  for (const int64_t key : keys) doubled.push_back(key == INT64_MIN ? key : 2 * key);
+  std::vector<int64_t> users;
+  for (const int64_t key : keys) users.push_back(key ^ 1);
   return {"run/" + std::to_string(keys.front()),
           "digest",
           rank,
           trains,
           0,
-          {{"item", std::move(keys)}, {"user", std::move(doubled)}}};
+          {{"item", std::move(keys)}, {"user", std::move(users)}}};
 }
 
 int64_t Handle(int64_t ticket, int64_t index) {
@@ -107,7 +108,7 @@ std::vector<KeyRow> RowsOf(const std::vector<int64_t>& words, int64_t host = 0, 
   return rows;
 }
 
-// BatchOf table "user": key, ranks, gradient.
+// Of table "user": key, ranks, gradient.
 std::vector<KeyRow> UsersOf(const std::vector<int64_t>& words) {
   const auto messages = ParseMessages(kItemsAndUsers, words, 1);
   const GradientMessage& message = messages.value().front();
@@ -129,7 +130,7 @@ TEST(ResolvedMessagesTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
       &words));
   const std::vector<KeyRow> wanted = {{INT64_MIN, 1, 2}, {7, 2, 7}, {8, 1, 1}};
   EXPECT_EQ(RowsOf(words), wanted);
-  const std::vector<KeyRow> users = {{14, 2, 7}, {INT64_MIN, 1, 2}, {16, 1, 1}};
+  const std::vector<KeyRow> users = {{6, 2, 7}, {INT64_MIN + 1, 1, 2}, {9, 1, 1}};
   EXPECT_EQ(UsersOf(words), users);
 }
 
