@@ -16,6 +16,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.crash import Crash
+from tests.support.strict import no_warnings
 from tfhybrid import checkpoint
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.callbacks import BroadcastVariables, Checkpoint, Evaluate, MetricAverage
@@ -107,8 +108,7 @@ def test_fit_reads_batches_themselves_as_their_endless_dataset() -> None:
     assert state(long_form) == undisturbed()
     model = start()
     before = random.getstate()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         model.fit(data, epochs=EPOCHS, verbose=0)  # no callback tells the data its epoch
     assert state(model) == undisturbed()
     assert random.getstate() == before  # Keras has shuffled numbers that nothing reads
@@ -178,8 +178,7 @@ def test_killed_runs_end_as_one_that_was_not(tmp_path, crashes) -> None:
     for at in crashes:
         killed(tmp_path, at, save_freq=4)
     model, epochs = start(), Epochs()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         fit(model, batches(), Checkpoint(tmp_path, save_freq=4, resume=True), epochs)
     assert state(model) == undisturbed()
     done = crashes[-1] // 4 * 4

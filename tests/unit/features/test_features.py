@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
 from tests.support.reference import raw_features as reference
+from tests.support.strict import no_warnings
 from tfhybrid.data import Column
 from tfhybrid.errors import ConfigError
 from tfhybrid.features import Buckets, Clip, Cross, Default, Features, Log, SplitText, Truncate
@@ -421,6 +421,5 @@ def test_a_model_of_what_readers_yield_is_made_without_a_warning():
     described = Features(
         {"tag": [TAGS, SplitText()], "user": Column("user"), "key": Cross(["tag", "user"])}
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         described.in_front_of(body, hashed=True)

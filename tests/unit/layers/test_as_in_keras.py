@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
+from tests.support.strict import no_warnings
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import ConfigError, NameTakenError, UnsupportedError
 from tfhybrid.layers import Embedding, EmbeddingCollection
@@ -91,8 +91,7 @@ class Subclassed(keras.Model):
 def test_a_subclassed_model_trains_without_a_warning() -> None:
     model = Subclassed()
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.01)), "mse")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         model.fit({"user": KEYS, "item": KEYS}, LABELS, verbose=0)
     tables = model.embedding.tables
     assert {name: table.rows for name, table in tables.items()} == {"user": 8, "item": 8}
