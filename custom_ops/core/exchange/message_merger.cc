@@ -1,7 +1,5 @@
 #include "core/exchange/message_merger.h"
 
-#include <algorithm>
-
 #include "core/compute/bfloat16.h"
 #include "core/placement/key_handle.h"
 #include "core/update/contribution.h"
@@ -39,16 +37,15 @@ int64_t MessageMerger::MergeDistinct(const std::vector<std::vector<RankGradients
                                      const ParallelFor& parallel_for) {
   std::vector<std::vector<RankGradients>> of_ranks;
   std::vector<int64_t> of_dims;
-  std::vector<size_t> of_tables;
   for (size_t t = 0; t < tables.size(); ++t) {
     for (const RankGradients& rank : tables[t]) {
       of_ranks.push_back({rank});
       of_dims.push_back(dims[t]);
-      of_tables.push_back(t);
     }
   }
+  const size_t ranks = tables.front().size();  // of every table
   return parts_.Merge(of_ranks, of_dims, kSplitCostNs, parallel_for, &units_, [&](OwnedUnit* unit) {
-    unit->table = of_tables[unit->table];
+    unit->table /= ranks;
     split(unit);
   });
 }
