@@ -14,6 +14,7 @@ import json
 import logging
 import socket
 import struct
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,7 +53,7 @@ class MessageLink:
     One thread may send while another receives.
 
     Args:
-        link: Connected socket; closed by `close`.
+        link: Connected socket; closed by `close`, or when the last reference to this object goes.
         peer: Name of the other end, for errors.
         limit: Maximum time in seconds for which the other end may be silent while it is waited for
             with a purpose. Default: `None`, no limit.
@@ -80,6 +81,9 @@ class MessageLink:
         # Time without any bytes after which a wait is noted.
         self._seconds = WAIT_SECONDS if limit is None else min(limit, WAIT_SECONDS)
         link.setblocking(True)
+        # A client of a stream has no `close`. Without `shutdown`, which would end the connection of
+        # the parent of a forked child that lets go of it.
+        weakref.finalize(self, link.close).atexit = False
         # Timeouts of the kernel: with those of Python each send and receive is two system calls.
         whole = int(self._seconds)
         timeout = struct.pack("@ll", whole, round((self._seconds - whole) * 1e6))

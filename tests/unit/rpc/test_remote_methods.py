@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -247,6 +248,16 @@ def test_an_interrupted_call_closes_its_connection() -> None:
         assert caller.is_closed
         with pytest.raises(LostError, match="was closed at this end"):
             caller.call(Service.number, 7)
+
+
+def test_a_caller_that_nobody_closes_ends_its_connection() -> None:
+    mine, its = socket.socketpair()
+    caller = Caller(mine, "the service")
+    with its, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del mine, caller
+        assert its.recv(1) == b""
+    assert caught == []
 
 
 def test_an_interrupted_call_to_several_closes_those_that_wait() -> None:
