@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,10 @@ class Online(keras.callbacks.Callback):
     Args:
         leases: Leases of the dataset given to `fit`.
         tables: Name of the column with the keys of each table, by table name; all tables of the
-            model. Strings are hashed as `tfhybrid.layers.StringKeys` does, which the model must
-            have for them. If the model has a `tfhybrid.features.Features`, names are those of its
-            features, whose keys are computed from the columns.
+            model. A list of names if several features share the table. Strings are hashed as
+            `tfhybrid.layers.StringKeys` does, which the model must have for them. If the model has
+            a `tfhybrid.features.Features`, names are those of its features, whose keys are computed
+            from the columns.
         checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest
             one. If it is the model's first trainer, the sync unit reads its initial weights from
             that checkpoint, too, so it must see the directory. With `Leases(push="gradients")` the
@@ -67,7 +68,7 @@ class Online(keras.callbacks.Callback):
         self,
         leases: Leases,
         *,
-        tables: Mapping[str, str],
+        tables: Mapping[str, str | Sequence[str]],
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()

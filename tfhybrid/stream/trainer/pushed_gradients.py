@@ -20,7 +20,7 @@ from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.distributed_step import Trained
 from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import Table
-from tfhybrid.stream.trainer.pushing import Push, Pushed, table_spec
+from tfhybrid.stream.trainer.pushing import OtherKeys, Push, Pushed, table_spec
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec, TableSpec
 
 
@@ -49,6 +49,8 @@ class PushedGradients(Push):
         self._tables = tables
         self._statistics = statistics
         self._before: Sequence[np.ndarray] = ()
+        self._read: Mapping[str, np.ndarray] = {}
+        self._other_keys = OtherKeys("their gradients are of initial rows, not of the sync unit's")
         _check(self._optimizer)
         variables = self._optimizer.sparse_update.variables
         self._weights = [each for each in variables if not isinstance(each, TableProxy)]
@@ -89,7 +91,7 @@ class PushedGradients(Push):
         dense: Sequence[np.ndarray],
         version: int,
     ) -> None:
-        self._before = dense[len(self._weights) :]
+        self._read, self._before = keys, dense[len(self._weights) :]
         # A learning rate's schedule follows the number of updates of all trainers.
         self._optimizer.iterations.assign(version)
 
@@ -147,6 +149,8 @@ class PushedGradients(Push):
         keys, values = {}, {}
         for name in self._tables:
             keys[name], values[name] = _summed(self._keys[name].numpy(), self._values[name].numpy())
+            others = np.setdiff1d(keys[name], self._read[name], assume_unique=True)
+            self._other_keys.warn(name, len(others))
         dense = [each.numpy() for each in self._dense]
         changes = [
             np.asarray(now, np.float32) - before

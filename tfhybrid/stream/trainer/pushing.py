@@ -87,6 +87,38 @@ class Push(Protocol):
         """Ends the pushing: the model's optimizer changes the weights of this process again."""
 
 
+class OtherKeys:
+    """Warnings of tables that train keys other than those of their columns; one for each table.
+
+    Args:
+        consequence: Consequence for these keys, for the warning.
+    """
+
+    def __init__(self, consequence: str) -> None:
+        self._consequence = consequence
+        self._warned: set[str] = set()
+
+    def warn(self, table: str, count: int) -> None:
+        """Warns if there are such keys, unless it has warned of the table.
+
+        Args:
+            table: Name of the table.
+            count: Number of such keys in a lease.
+        """
+        if count == 0 or table in self._warned:
+            return
+        self._warned.add(table)
+        _log.warning(
+            "Table '%s' has trained %d keys that are not in its columns of the stream, so %s: name "
+            "all of its columns in Online(tables=); put the keys themselves into them, or strings "
+            "that the model hashes with tfhybrid.layers.StringKeys; or let a "
+            "tfhybrid.features.Features of the model compute them",
+            table,
+            count,
+            self._consequence,
+        )
+
+
 def table_spec(table: Table) -> TableSpec:
     """Returns the specification of a table whose deltas are pushed.
 
@@ -112,7 +144,7 @@ class PushedDeltas(Push):
         self._rows: Mapping[str, np.ndarray] = {}
         self._dense: Sequence[np.ndarray] = ()
         self._counts: Mapping[str, int] = {}
-        self._warned: set[str] = set()
+        self._other_keys = OtherKeys("their changes do not reach the sync unit")
 
     @override
     def spec(self) -> ModelSpec:
@@ -143,27 +175,13 @@ class PushedDeltas(Push):
             name: table.lookup(self._keys[name]) - self._rows[name]
             for name, table in self._tables.items()
         }
-        self._warn_of_other_keys()
+        for name, table in self._tables.items():
+            self._other_keys.warn(name, table.rows - self._counts[name])
         dense = [
             np.asarray(now, np.float32) - before
             for now, before in zip(self._weights, self._dense, strict=True)
         ]
         return Pushed(self._keys, values, dense)
-
-    def _warn_of_other_keys(self) -> None:
-        """Warns once of each table that has trained keys other than those of its column."""
-        for name, table in self._tables.items():
-            others = table.rows - self._counts[name]
-            if others and name not in self._warned:
-                self._warned.add(name)
-                _log.warning(
-                    "Table '%s' has trained %d keys that are not in its column of the stream, "
-                    "so their changes do not reach the sync unit: put the keys themselves into the "
-                    "column, or strings that the model hashes with tfhybrid.layers.StringKeys; or "
-                    "let a tfhybrid.features.Features of the model compute them",
-                    name,
-                    others,
-                )
 
     @override
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,28 +24,31 @@ class TableKeys:
     Args:
         model: Model. Features that it computes from the rows, by a `tfhybrid.features.Features`,
             are computed for their keys, too.
-        sources: Name of a feature of `Features`, or else of a column, by table.
+        sources: Names of features of `Features`, or else of columns, by table: one name, or several
+            of a table that several features share.
         schema: Columns of the stream.
 
     Raises:
-        ConfigError: A source is no column, or has no integers or strings; or a feature has numbers,
-            or needs a column that the stream does not have.
+        ConfigError: A table has no source; a source is no column, or has no integers or strings; or
+            a feature has numbers, or needs a column that the stream does not have.
     """
 
-    def __init__(self, model: keras.Model, sources: Mapping[str, str], schema: pa.Schema) -> None:
+    def __init__(
+        self, model: keras.Model, sources: Mapping[str, str | Sequence[str]], schema: pa.Schema
+    ) -> None:
         layers = {name: layer for layer in features_of(model) for name in layer.outputs}
         self._features: list[Features] = []
-        self._of_features: dict[str, str] = {}
-        self._of_columns: dict[str, Column] = {}
-        for table, name in sources.items():
+        self._of_features: dict[str, list[str]] = {table: [] for table in sources}
+        self._of_columns: dict[str, list[Column]] = {table: [] for table in sources}
+        for table, name in _pairs(sources):
             if name in layers:
                 _check_feature(table, name, layers[name], schema)
-                self._of_features[table] = name
+                self._of_features[table].append(name)
                 if layers[name] not in self._features:
                     self._features.append(layers[name])
             else:
                 check_names(schema, [name], "The columns of tables")
-                self._of_columns[table] = key_column(table, schema.field(name))
+                self._of_columns[table].append(key_column(table, schema.field(name)))
 
     def among(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
         """Returns the distinct keys of each table, int64, ascending.
@@ -56,15 +59,30 @@ class TableKeys:
         Raises:
             ConfigError: A column has another dtype than its description in `Features`.
         """
-        keys = {name: keys_of(each, batch[each.name]) for name, each in self._of_columns.items()}
         values: dict[str, Any] = {}
         for layer in self._features:
             values |= layer({name: tensor_of(batch[name]) for name in _columns_of(layer)})
-        for table, name in self._of_features.items():
-            feature = values[name]
-            ragged = isinstance(feature, tf.RaggedTensor)
-            keys[table] = np.unique((feature.flat_values if ragged else feature).numpy())
+        keys = {}
+        for table, columns in self._of_columns.items():
+            parts = [keys_of(column, batch[column.name]) for column in columns]
+            parts += [_flat(values[name]) for name in self._of_features[table]]
+            keys[table] = np.unique(np.concatenate(parts))
         return keys
+
+
+def _pairs(sources: Mapping[str, str | Sequence[str]]) -> Iterator[tuple[str, str]]:
+    for table, names in sources.items():
+        if not names:
+            raise ConfigError(
+                f"Table {table!r} needs the name of a column with its keys. Received: {names!r}"
+            )
+        for name in [names] if isinstance(names, str) else names:
+            yield table, name
+
+
+def _flat(keys: Any) -> np.ndarray:
+    flat: tf.Tensor = keys.flat_values if isinstance(keys, tf.RaggedTensor) else keys
+    return flat.numpy().reshape(-1)
 
 
 def key_column(table: str, field: pa.Field) -> Column:

@@ -172,6 +172,38 @@ def test_gradients_of_a_key_are_summed_over_two_lookups(site: Site):
     np.testing.assert_array_equal(rows["items"], tables_of(model)["items"].lookup(keys))
 
 
+def din() -> keras.Model:
+    """Returns a model whose two features share the table "item"."""
+    keras.utils.set_random_seed(5)
+    model = tfhybrid.models.din(
+        ["item"],
+        behaviours={"history": "item"},
+        table=tfhybrid.TableConfig(dim=4, optimizer=tfhybrid.optimizers.SGD(0.1)),
+        hidden=(4,),
+    )
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize(("push", "error"), [("gradients", 0), ("deltas", 1e-6)])
+def test_two_features_share_a_table(site: Site, caplog, push: str, error: float):
+    site.put(ROWS)
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=16, wait=False, push=push)
+    data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
+    online = tfhybrid.stream.Online(leases, tables={"item": ["item", "history"]})
+    din().fit(data, callbacks=[online], verbose=0)
+    assert "that are not in its columns" not in caplog.text
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    model = din()
+    model.fit(_batches(site), verbose=0)
+    keys = np.arange(50)
+    rows, _ = site.unit.models["ads"].read({"item": keys})
+    there = tables_of(model)["item"].lookup(keys)
+    np.testing.assert_allclose(rows["item"], there, rtol=0, atol=error)
+
+
 def test_statistics_come_along_with_gradients(site: Site):
     site.put(64)
     leases = tfhybrid.stream.Leases(
@@ -317,62 +349,6 @@ def test_a_list_that_may_be_missing_is_an_empty_bag_and_other_values_must_be_the
     site.close()
 
 
-@pytest.mark.parametrize("lists", [False, True])
-@pytest.mark.parametrize("push", ["deltas", "gradients"])
-def test_strings_are_hashed_as_the_layer_does(
-    tmp_path: Path, shm_directory: Path, job: None, push: str, lists: bool
-):
-    columns = {
-        "word": "list<string>" if lists else "string",
-        "medium": "string",
-        "label": "float32",
-    }
-    site = Site(tmp_path, shm_directory, columns=columns)
-    words = ["a", "123", ""]
-    found = [{"word": [w] if lists else w, "medium": "video", "label": 1} for w in words]
-    assert site.provider.put("web", 0, Record(json.dumps(found).encode())) == 3
-    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False, push=push)
-    data = tfhybrid.stream.dataset(leases, features=["word"], label="label")
-    word = keras.Input((None,) if lists else (), dtype="string", name="word", ragged=lists)
-    config = tfhybrid.TableConfig(
-        2, combiner="sum" if lists else None, optimizer=tfhybrid.optimizers.SGD(1.0)
-    )
-    embedding = tfhybrid.layers.Embedding(config, table="words")
-    logit = keras.layers.Dense(1)(embedding(tfhybrid.layers.StringKeys()(word)))
-    model = keras.Model({"word": word}, logit)
-    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
-    online = tfhybrid.stream.Online(leases, tables={"words": "word"})
-    model.fit(data, callbacks=[online], verbose=0)
-    keys = np.sort(tfhybrid.data.string_keys(tf.constant(words)).numpy())
-    _, _, updates = read_journal(site.journal)
-    np.testing.assert_array_equal(updates[0].keys["words"], keys)
-    assert np.all(np.abs(updates[0].values["words"]).sum(axis=1) > 0)
-    if push == "deltas":
-        there = site.unit.models["ads"].read({"words": keys})[0]["words"]
-        (table,) = tables_of(model).values()
-        np.testing.assert_allclose(there, table.lookup(keys), atol=1e-6)
-    site.close()
-
-
-def test_keys_that_are_not_in_the_column_are_named(
-    tmp_path: Path, shm_directory: Path, job: None, caplog: pytest.LogCaptureFixture
-):
-    columns = {"word": "string", "medium": "string", "label": "float32"}
-    site = Site(tmp_path, shm_directory, columns=columns)
-    found = [{"word": "a", "medium": "video", "label": 1}] * 3
-    site.provider.put("web", 0, Record(json.dumps(found).encode()))
-    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=1, wait=False)
-    data = tfhybrid.stream.dataset(leases, features=["word"], label="label")
-    word = keras.Input((), dtype="string", name="word")
-    number = keras.layers.StringLookup(vocabulary=["a"])(word)
-    embedding = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), table="words")
-    model = keras.Model({"word": word}, keras.layers.Dense(1)(embedding(number)))
-    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
-    model.fit(data, callbacks=[tfhybrid.stream.Online(leases, tables={"words": "word"})], verbose=0)
-    assert caplog.text.count("Table 'words' has trained 1 keys that are not in its column") == 1
-    site.close()
-
-
 def test_what_cannot_be(site: Site):
     site.put(10)
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, wait=False)
@@ -389,6 +365,7 @@ def test_what_cannot_be(site: Site):
     for column, message in (
         ("label", r"table 'items' must have integers, strings.*'label' of type float"),
         ("price", r"must be columns of the stream.*Received: \['price'\]"),
+        ([], r"'items' needs the name of a column with its keys\. Received: \[\]"),
     ):
         tfhybrid.shutdown()
         tfhybrid.init()
