@@ -77,8 +77,6 @@ def test_keys_that_are_not_in_the_column_are_named(
     model = keras.Model({"word": word}, keras.layers.Dense(1)(embedding(number)))
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     model.fit(data, callbacks=[tfhybrid.stream.Online(leases, tables={"words": "word"})], verbose=0)
-    warning = (
-        f"'words' has trained 1 keys that are not in its columns of the stream, so {consequence}"
-    )
+    warning = f"has trained 1 keys that are not in its columns of the stream, so {consequence}"
     assert caplog.text.count(f"Table 'words' {warning}") == 1
     site.close()
