@@ -22,7 +22,7 @@ from tfhybrid.layers.feature_inputs import as_keys, check_dtype
 from tfhybrid.layers.float_keys import as_integers, checks_of
 from tfhybrid.layers.padded_lists import ListMask, PaddedList, padded_list, padded_shape
 from tfhybrid.layers.scores import Scores, dense_candidates
-from tfhybrid.ops.lookup import FeatureKeys
+from tfhybrid.ops.lookup import FeatureKeys, OutputForm
 from tfhybrid.store import Table
 
 # Replacements of the arguments of `keras.layers.Embedding`.
@@ -260,11 +260,12 @@ class Embedding(EmbeddingCollection):
         (embeddings,) = table_lookup.lookup(
             list(self._proxies.values()),
             [keys],
+            form=OutputForm(dtype=self.compute_dtype),
             device=self._device,
             training=training,
             collection=collection,
         )
-        return tf.cast(embeddings, self.compute_dtype)
+        return embeddings
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Returns the mask of the output: False for padding and `mask_key`; `None` if not padded.

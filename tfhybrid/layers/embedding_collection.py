@@ -21,7 +21,7 @@ from tfhybrid.job import current_job
 from tfhybrid.layers import abandoned_tables, feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.ops import lookup as lookup_op
-from tfhybrid.ops.lookup import FeatureKeys
+from tfhybrid.ops.lookup import FeatureKeys, OutputForm
 from tfhybrid.store import Table
 
 _numbers = itertools.count(1)  # one for each layer of this process
@@ -206,15 +206,15 @@ class EmbeddingCollection(keras.layers.Layer):
         embeddings = table_lookup.lookup(
             proxies,
             keys,
-            side_by_side=self._concatenate,
+            form=OutputForm(self._concatenate, self.compute_dtype),
             device=self._device,
             training=training,
             collection=self._number,
         )
         if self._concatenate:
-            return tf.cast(embeddings[0], self.compute_dtype)
+            return embeddings[0]
         return {
-            feature: of_feature.reshape(tf.cast(embedding, self.compute_dtype))
+            feature: of_feature.reshape(embedding)
             for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
         }
 

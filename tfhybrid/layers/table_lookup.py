@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import lookup as lookup_op
 from tfhybrid.ops.device_gather import lookup_on_device, rows_by_sample
-from tfhybrid.ops.lookup import FeatureKeys, TableRef
+from tfhybrid.ops.lookup import PLAIN_FORM, FeatureKeys, OutputForm, TableRef
 from tfhybrid.store import Table
 
 # Maps a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
@@ -51,7 +51,7 @@ def lookup(
     proxies: Sequence[TableProxy],
     features: Sequence[FeatureKeys],
     *,
-    side_by_side: bool = False,
+    form: OutputForm = PLAIN_FORM,
     device: str = "",
     training: Any = None,
     collection: int = 0,
@@ -62,7 +62,7 @@ def lookup(
         proxies: Proxy of each feature's table; features may share one.
         features: Keys of each feature. Side by side they must be `[batch, ...]`, or a bag per
             sample.
-        side_by_side: Whether to return one tensor, with all features of a sample in one row.
+        form: Form of the embeddings. Default `PLAIN_FORM`: one float32 tensor per feature.
         device: Device on which tables with `gather_on="device"` gather. Default `""`: the current
             one.
         training: Argument `training` of Keras: see `ops.lookup.lookup`; a tensor counts as `None`
@@ -70,7 +70,7 @@ def lookup(
         collection: Number of the layer, if its keys may be numbered ahead. Default 0: no.
 
     Returns:
-        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
+        `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
         `[batch, width]`.
 
     Raises:
@@ -81,26 +81,31 @@ def lookup(
     replacement = _replacement.get()
     if replacement is not None:
         embeddings = [
-            feature.combine(replacement(proxy.table, feature.keys))
+            tf.cast(feature.combine(replacement(proxy.table, feature.keys)), form.dtype)
             for proxy, feature in zip(proxies, features, strict=True)
         ]
     else:
         gather_on = {proxy.table.config.gather_on for proxy in proxies}
         if len(gather_on) == 1:
             read = functools.partial(_on_device, device) if "device" in gather_on else _on_host
-            return read(
-                proxies, features, side_by_side=side_by_side, training=trains, collection=collection
-            )
-        embeddings = _on_both(proxies, features, device, trains)
-    if not side_by_side:
+            return read(proxies, features, form=form, training=trains, collection=collection)
+        apart = OutputForm(dtype=form.dtype)
+        embeddings = _on_both(proxies, features, device, form=apart, training=trains)
+    if not form.side_by_side:
         return embeddings
     return [tf.concat([rows_by_sample(embedding) for embedding in embeddings], axis=1)]
 
 
 def _on_host(
-    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], **options: Any
+    proxies: Sequence[TableProxy],
+    features: Sequence[FeatureKeys],
+    *,
+    form: OutputForm,
+    **options: Any,
 ) -> list[tf.Tensor]:
-    return lookup_op.lookup([_ref(proxy) for proxy in proxies], features, **options)
+    refs = [_ref(proxy) for proxy in proxies]
+    embeddings = lookup_op.lookup(refs, features, side_by_side=form.side_by_side, **options)
+    return [lookup_op.cast_on_host(each, form.dtype) for each in embeddings]
 
 
 def _on_device(
@@ -113,7 +118,7 @@ def _on_device(
 
 
 def _on_both(
-    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], device: str, trains: bool | None
+    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], device: str, **options: Any
 ) -> list[tf.Tensor]:
     """Looks up the tables that gather on the device, and the others."""
     by_feature: dict[int, tf.Tensor] = {}
@@ -123,7 +128,7 @@ def _on_both(
             at for at, proxy in enumerate(proxies) if proxy.table.config.gather_on == gather_on
         ]
         embeddings = read(
-            [proxies[at] for at in chosen], [features[at] for at in chosen], training=trains
+            [proxies[at] for at in chosen], [features[at] for at in chosen], **options
         )
         by_feature |= dict(zip(chosen, embeddings, strict=True))
     return [by_feature[at] for at in range(len(proxies))]

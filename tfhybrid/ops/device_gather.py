@@ -7,18 +7,22 @@ of each key's row among them; it gathers the embeddings, and combines those of b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfhybrid.ops._library import OPS
 from tfhybrid.ops.lookup import (
+    PLAIN_FORM,
     FeatureKeys,
     KeyNumbers,
+    OutputForm,
     TableRef,
     counted,
     gradients_of_tables,
     reading_of,
     refuse_loops,
+    widened_on_host,
 )
 
 tf.no_gradient("TfhybridDistinctRows")
@@ -29,7 +33,7 @@ def lookup_on_device(
     features: Sequence[FeatureKeys],
     proxies: Sequence[tf.Tensor],
     *,
-    side_by_side: bool = False,
+    form: OutputForm = PLAIN_FORM,
     training: bool | None = None,
     collection: int = 0,
 ) -> list[tf.Tensor]:
@@ -39,15 +43,15 @@ def lookup_on_device(
 
     Args:
         tables: Table of each feature; features may share one.
-        features: Keys of each feature; with `side_by_side`, `[batch, ...]` or one bag per sample.
+        features: Keys of each feature; side by side, `[batch, ...]` or one bag per sample.
         proxies: Value of each feature's proxy variable, which gets the gradient.
-        side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
+        form: Form of the embeddings. Default `PLAIN_FORM`: one float32 tensor per feature.
         training: Whether the model trains; see `ops.lookup.lookup`.
         collection: Number by which `number_ahead` finds this lookup. Default 0: it does not.
 
     Returns:
-        One tensor per feature on the current device: float32 `keys.shape + [dim]`, or `[bags, dim]`
-        with a combiner. With `side_by_side`, one tensor `[batch, width]`.
+        One tensor per feature on the current device: `keys.shape + [dim]`, or `[bags, dim]` with a
+        combiner. Side by side, one tensor `[batch, width]`.
 
     Raises:
         tf.errors.OpError: When the op runs, a table is not open, rows cannot be fetched, or an
@@ -57,7 +61,7 @@ def lookup_on_device(
     added = len(features) - given
     tables = [tables[0]] * added + list(tables)
     proxies = [proxies[0]] * added + list(proxies)
-    by_sample = side_by_side and _fit_one_gather(tables, features)
+    by_sample = form.side_by_side and _fit_one_gather(tables, features)
     with tf.device("CPU:0"):
         outputs = OPS.tfhybrid_distinct_rows(
             proxies=[table.proxy for table in tables],
@@ -71,17 +75,36 @@ def lookup_on_device(
             D=len({table.dim for table in tables}),
             T=len({table.name for table in tables}),
         )
+    rows = _narrowed(tables, features, outputs.rows, form.dtype)
     if by_sample:
-        embeddings = [_gathered_by_sample(features, outputs.rows[0], outputs.positions[0])]
+        embeddings = [_gathered_by_sample(features, rows[0], outputs.positions[0])]
     else:
-        embeddings = _gathered(tables, features, outputs.rows, outputs.positions)
-        if side_by_side:
-            embeddings = [tf.concat([rows_by_sample(each) for each in embeddings], axis=1)]
-    by_number = KeyNumbers(outputs.numbers, outputs.distinct)
+        embeddings = _gathered(tables, features, rows, outputs.positions, form.side_by_side)
     embeddings = _with_gradients(
-        tables, features, by_number, proxies, embeddings, side_by_side=side_by_side
+        tables,
+        features,
+        KeyNumbers(outputs.numbers, outputs.distinct),
+        proxies,
+        [tf.cast(embedding, form.dtype) for embedding in embeddings],
+        side_by_side=form.side_by_side,
     )
-    return embeddings if side_by_side else embeddings[added:]
+    return embeddings if form.side_by_side else embeddings[added:]
+
+
+def _narrowed(
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    rows: Sequence[tf.Tensor],
+    dtype: Any,
+) -> list[tf.Tensor]:
+    """Casts the rows of each dim to a smaller dtype on the host, where no bags need all bits."""
+    if tf.as_dtype(dtype).size >= tf.float32.size:
+        return list(rows)
+    of_bags = {
+        table.dim for table, feature in zip(tables, features, strict=True) if feature.combiner
+    }
+    with tf.device("CPU:0"):
+        return [of_dim if of_dim.shape[1] in of_bags else tf.cast(of_dim, dtype) for of_dim in rows]
 
 
 def _gathered(
@@ -89,8 +112,9 @@ def _gathered(
     features: Sequence[FeatureKeys],
     rows: Sequence[tf.Tensor],
     positions: Sequence[tf.Tensor],
+    side_by_side: bool,
 ) -> list[tf.Tensor]:
-    """Returns the embeddings of each feature: one gather for all tables of one dim."""
+    """Returns the embeddings of each feature, or all in one: a gather for all tables of one dim."""
     of_dims = {}
     for dim, of_dim, places in zip(
         dict.fromkeys(table.dim for table in tables), rows, positions, strict=True
@@ -110,7 +134,9 @@ def _gathered(
         embedding = tf.reshape(next(of_dims[table.dim]), shape)
         embedding = tf.ensure_shape(embedding, [*feature.keys.shape, table.dim])
         embeddings.append(feature.combine(embedding))
-    return embeddings
+    if not side_by_side:
+        return embeddings
+    return [tf.concat([rows_by_sample(each) for each in embeddings], axis=1)]
 
 
 def _fit_one_gather(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> bool:
@@ -139,7 +165,7 @@ def rows_by_sample(embedding: tf.Tensor) -> tf.Tensor:
     """Returns the embeddings of a feature, with all those of a sample in one row.
 
     Args:
-        embedding: float32 `[batch, ..., dim]`.
+        embedding: Embeddings `[batch, ..., dim]`.
     """
     width = embedding.shape[1:].num_elements()
     if width is None:
@@ -165,8 +191,9 @@ def _with_gradients(
     def carry(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
         def gradient(*gradients: tf.Tensor) -> list[tf.Tensor | None]:
             refuse_loops(table.name for table in tables)
+            wide = [widened_on_host(each) for each in gradients]
             slices = gradients_of_tables(
-                tables, features, by_number, gradients, side_by_side=side_by_side
+                tables, features, by_number, wide, side_by_side=side_by_side
             )
             return [*slices, *[None] * len(embeddings)]
 

@@ -12,7 +12,7 @@ information travels in parts that users do not change:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -93,6 +93,24 @@ class FeatureKeys:
 
 
 @dataclasses.dataclass(frozen=True)
+class OutputForm:
+    """Form in which a layer needs the embeddings of a lookup.
+
+    Args:
+        side_by_side: Whether to concatenate the embeddings of a sample into one row of one tensor.
+        dtype: Dtype of the embeddings. To a 16-bit dtype they are cast before they go to a device,
+            except bags that are combined there.
+    """
+
+    side_by_side: bool = False
+    dtype: Any = tf.float32
+
+
+PLAIN_FORM = OutputForm()
+"""The form of the op's own outputs: one float32 tensor per feature."""
+
+
+@dataclasses.dataclass(frozen=True)
 class KeyNumbers:
     """Numbers of a lookup's keys: indices into the distinct keys of their table.
 
@@ -152,6 +170,39 @@ def lookup(
         T=len({table.name for table in tables}),
     )
     return list(outputs.embeddings)[len(features) - given :]
+
+
+def cast_on_host(embeddings: tf.Tensor, dtype: Any) -> tf.Tensor:
+    """Returns embeddings in the dtype in which the model computes.
+
+    To a 16-bit dtype they are cast on the host, and their gradients are cast back there, so a
+    device receives and returns half the bytes. The values are those of `tf.cast`.
+
+    Args:
+        embeddings: float32, of a lookup on the host.
+        dtype: Floating dtype.
+    """
+    if tf.as_dtype(dtype).size >= embeddings.dtype.size:
+        return tf.cast(embeddings, dtype)
+
+    @tf.custom_gradient
+    def narrowed(wide: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        with tf.device("CPU:0"):
+            return tf.cast(wide, dtype), widened_on_host
+
+    return narrowed(embeddings)
+
+
+def widened_on_host(gradient: tf.Tensor) -> tf.Tensor:
+    """Returns a gradient of embeddings as float32; a 16-bit one is cast on the host.
+
+    Args:
+        gradient: Gradient in the dtype in which the model computes.
+    """
+    if gradient.dtype.size >= tf.float32.size:
+        return tf.cast(gradient, tf.float32)
+    with tf.device("CPU:0"):
+        return tf.cast(gradient, tf.float32)
 
 
 def number_ahead(collection: int, features: Sequence[FeatureKeys], batches: int) -> tf.Operation:

@@ -18,12 +18,18 @@ from tests.support.reference import click_model
 
 STEPS, SAMPLES = 12, 16
 HOST, DEVICE = "host", "device"
+NARROWED = [("float32", "bfloat16"), ("bfloat16", "float32")]
 
 
 def fitted(
-    gather_on: Sequence[str], device: str, announced: dict[str, Any] | None, **options: Any
+    gather_on: Sequence[str],
+    device: str,
+    announced: dict[str, Any] | None,
+    policy: str = "float32",
+    **options: Any,
 ) -> list[np.ndarray]:
     """Returns digests, dense weights, losses and predictions of a model that was trained so."""
+    keras.mixed_precision.set_global_policy(policy)
     tfhybrid.init()
     with tf.device(device):
         model = click_model.keras_model(gather_on=gather_on)
@@ -57,7 +63,8 @@ def trained_by_hand(
 
     def step(batch: dict[str, tf.Tensor], wanted: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(batch, training=True) - wanted[:, tf.newaxis]) ** 2)
+            logits = tf.cast(model(batch, training=True), tf.float32)
+            loss = tf.reduce_mean((logits - wanted[:, tf.newaxis]) ** 2)
         weights = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return loss
@@ -89,12 +96,37 @@ def check_places(model: keras.Model, keys: dict[str, tf.TensorSpec], device: str
     """Rows are read on the host, and gathered on the device."""
     call = tf.function(model).get_concrete_function(keys)
     places = {"TfhybridDistinctRows": "CPU:0", "GatherV2": device}
-    found = {
-        op.type: op.device.rpartition("/device:")[-1]
-        for op in call.graph.get_operations()
-        if op.type in places
-    }
+    found = {op.type: place_of(op) for op in call.graph.get_operations() if op.type in places}
     assert found == ({} if device is None else places), found
+
+
+def place_of(op: tf.Operation) -> str:
+    return op.device.rpartition("/device:")[-1]
+
+
+def check_narrow(gather_on: str) -> None:
+    """Embeddings and their gradients are cast on the host, so 16 bits a number come and go."""
+    tfhybrid.init()
+    config = tfhybrid.TableConfig(dim=4, gather_on=gather_on)
+    with tf.device("CPU:1"):
+        layer = tfhybrid.layers.EmbeddingCollection({"item": config}, dtype="mixed_bfloat16")
+        layer.build()
+
+    @tf.function
+    def step(keys: tf.Tensor) -> tf.Tensor:
+        with tf.device("CPU:1"):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(layer({"item": keys})["item"] ** 2)
+            return tf.convert_to_tensor(tape.gradient(loss, layer.trainable_variables)[0].values)
+
+    graph = step.get_concrete_function(tf.TensorSpec([None], tf.int64)).graph
+    casts = {
+        (op.inputs[0].dtype.name, op.outputs[0].dtype.name): place_of(op)
+        for op in graph.get_operations()
+        if op.type == "Cast" and op.inputs[0].shape.rank == 2
+    }
+    assert casts == dict.fromkeys(NARROWED, "CPU:0"), casts
+    tfhybrid.shutdown()
 
 
 def main() -> None:
@@ -113,6 +145,12 @@ def main() -> None:
             found = fitted(gather_on, device, announced, backward_passes_per_step=passes)
             for mine, of_host in zip(found, wanted, strict=True):
                 np.testing.assert_array_equal(mine, of_host, err_msg=f"{gather_on} on {device}")
+    wanted = fitted((HOST, HOST), "CPU:0", None, "mixed_bfloat16")
+    found = fitted((DEVICE, DEVICE), "CPU:1", {"batches": 5}, "mixed_bfloat16")
+    for mine, of_host in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, of_host, err_msg="bfloat16")
+    for gather_on in (HOST, DEVICE):
+        check_narrow(gather_on)
     sys.stdout.write("exact\n")
 
 

@@ -15,7 +15,7 @@ import tfhybrid
 from tfhybrid.errors import ConfigError
 from tfhybrid.ops import lookup as lookup_op
 from tfhybrid.ops.device_gather import lookup_on_device
-from tfhybrid.ops.lookup import FeatureKeys, has_distinct_keys
+from tfhybrid.ops.lookup import FeatureKeys, OutputForm, has_distinct_keys
 
 COMBINERS = ("sum", "mean", "sqrtn")
 ZERO_KEY = 77
@@ -50,7 +50,10 @@ def bits(tensors: Sequence[tf.Tensor]) -> list[bytes]:
 @pytest.mark.usefixtures("job")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
-def test_bags_and_gradients_have_the_bits_of_the_op(*, weighted: bool, compiled: bool) -> None:
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64])
+def test_bags_and_gradients_have_the_bits_of_the_op(
+    *, dtype: tf.DType, weighted: bool, compiled: bool
+) -> None:
     layer = tfhybrid.layers.Embedding(on_device(), table="item")
     layer.build()
     negative_zeros = np.full((1, 5), -0.0, np.float32)
@@ -65,9 +68,11 @@ def test_bags_and_gradients_have_the_bits_of_the_op(*, weighted: bool, compiled:
             with tf.GradientTape() as tape:
                 value = tf.convert_to_tensor(proxy)
                 if there:
-                    embeddings = lookup_on_device(tables, of_features, [value] * len(tables))
+                    form, values = OutputForm(dtype=dtype), [value] * len(tables)
+                    embeddings = lookup_on_device(tables, of_features, values, form=form)
                 else:
-                    embeddings = lookup_op.lookup(tables, of_features)
+                    wide = lookup_op.lookup(tables, of_features)
+                    embeddings = [tf.cast(some, dtype) for some in wide]
                 loss = tf.add_n([tf.reduce_sum(tf.sin(some) ** 2) for some in embeddings])
             slices = tape.gradient(loss, proxy)
             assert has_distinct_keys(slices) is compiled
