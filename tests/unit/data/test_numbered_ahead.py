@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 import tfhybrid
 from tests.support.keras_versions import needs_keras_3
 from tfhybrid.checkpoint import ArrayRows
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NotInitializedError
 from tfhybrid.layers import Embedding, EmbeddingCollection
 
@@ -212,6 +215,28 @@ def test_keys_are_compared_one_by_one(by_hand) -> None:
     assert by_hand.counts() == (0, 1)
     np.testing.assert_array_equal(found[-1:, -4:], by_hand.layer.tables["user"].lookup([77]))
     assert not np.array_equal(found, by_hand.read(1))
+
+
+@pytest.mark.usefixtures("job")
+def test_keys_are_numbered_while_the_model_computes() -> None:
+    """A batch is made when the model of the one two before has begun, which waits for its keys."""
+    layer = collection_of()
+    begun = [threading.Event() for _ in range(STEPS)]
+
+    def source() -> Iterator[tuple[dict[str, Any], tf.Tensor]]:
+        for step, batch in enumerate(batches()):
+            assert step < 2 or begun[step - 2].wait(60)
+            yield batch
+
+    data = tf.data.Dataset.from_generator(source, output_signature=SIGNATURE)
+    for step, (features, _) in enumerate(tfhybrid.data.announce(data, 2, layer)):
+        layer(features, training=True)
+        before, deadline = native.phase_times()["ahead"], time.monotonic() + 60
+        begun[step].set()
+        while BEFORE <= step < STEPS - 2 and native.phase_times()["ahead"] == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    assert step == STEPS - 1
 
 
 @pytest.mark.usefixtures("job")
