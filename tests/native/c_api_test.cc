@@ -331,6 +331,10 @@ TEST_F(CApiTest, ForkedChildDoesNotLinger) {
   });
 }
 
+// The thread that lingers may hold a lock of AddressSanitizer's allocator while it starts. A child
+// that is forked then never sees it released.
+#ifndef __SANITIZE_ADDRESS__
+
 TEST_F(CApiTest, ForkedChildLingersIfItAsks) {
   RunInChild([] {
     tfhybrid_linger_after_sigterm(1'000'000);
@@ -341,6 +345,8 @@ TEST_F(CApiTest, ForkedChildLingersIfItAsks) {
     }));
   });
 }
+
+#endif  // __SANITIZE_ADDRESS__
 
 TEST_F(CApiTest, OtherThreadsGoOnBeforeTerminateEndsTheProcess) {
   const int status = WaitStatusOf([] {
