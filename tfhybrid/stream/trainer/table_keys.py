@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,8 +66,8 @@ class TableKeys:
         keys = {}
         for table, columns in self._of_columns.items():
             parts = [keys_of(column, batch[column.name]) for column in columns]
-            parts += [_flat(values[name]) for name in self._of_features[table]]
-            keys[table] = np.unique(np.concatenate(parts))
+            parts += [_keys_in(values[name]) for name in self._of_features[table]]
+            keys[table] = functools.reduce(np.union1d, parts)
         return keys
 
 
@@ -80,9 +81,9 @@ def _pairs(sources: Mapping[str, str | Sequence[str]]) -> Iterator[tuple[str, st
             yield table, name
 
 
-def _flat(keys: Any) -> np.ndarray:
-    flat: tf.Tensor = keys.flat_values if isinstance(keys, tf.RaggedTensor) else keys
-    return flat.numpy().reshape(-1)
+def _keys_in(feature: Any) -> np.ndarray:
+    flat: tf.Tensor = feature.flat_values if isinstance(feature, tf.RaggedTensor) else feature
+    return np.unique(flat.numpy())
 
 
 def key_column(table: str, field: pa.Field) -> Column:
